@@ -21,19 +21,19 @@ void Check(const std::string& id, const ProductCase& of, int sms = kMultiprocess
     for (const BlockKernel& kernel : kernels)
       if (kernel.id == id) found = &kernel;
   ASSERT_NE(found, nullptr);
-  CheckProduct(
-      *found->format, found->epilogue, of, [&](const ProductProblem& p, const int* starts) {
-        BlockLaunch launch;
-        if (starts != nullptr) {
-          const int groups = static_cast<int>(of.counts.size());
-          EXPECT_TRUE(
-              PlanGroupedBlock(*found, p, {starts, of.counts.data(), groups}, sms, &launch));
-        } else {
-          EXPECT_TRUE(PlanBlock(*found, p, 1, sms, &launch));
-        }
-        EXPECT_EQ(Load(*found), cudaSuccess);
-        return launch.Start(nullptr);
-      });
+  CheckProduct(*found->format, found->epilogue, of,
+               [&](const ProductProblem& p, const int* starts) {
+                 BlockLaunch launch;
+                 if (starts != nullptr) {
+                   const int groups = static_cast<int>(of.counts.size());
+                   const int* const counts = of.offsets ? nullptr : of.counts.data();
+                   EXPECT_TRUE(PlanGroupedBlock(*found, p, {starts, counts, groups}, sms, &launch));
+                 } else {
+                   EXPECT_TRUE(PlanBlock(*found, p, 1, sms, &launch));
+                 }
+                 EXPECT_EQ(Load(*found), cudaSuccess);
+                 return launch.Start(nullptr);
+               });
 }
 
 TEST(HostWgmmaBlock, Fp8Blocks) {
@@ -67,6 +67,7 @@ TEST(HostWgmmaBlock, SplitAlongK) {
 TEST(HostWgmmaBlock, Grouped) {
   const std::string id = "sm90_fp8_block/128x64x128/c1x1/s4/grouped";
   Check(id, {.m = 400, .n = 136, .k = 784, .counts = {129, 0, 1, 200}});
+  Check(id, {.m = 400, .n = 136, .k = 272, .counts = {129, 0, 1, 200}, .offsets = true});
   Check(id,
         {.m = 70, .n = 72, .k = 272, .order = ScaleOrder::kOdd, .pdl = true, .counts = {3, 60}});
 }

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "host_cuda/host_cuda.h"
 #include "host_wgmma_values.h"
+#include "kernels/sm90/grouped/skinny.h"
 #include "kernels/sm90/grouped/swap.h"
 #include "kernels/sm90/product/start.h"
 
@@ -24,12 +26,19 @@ struct Case {
   bool one_bias = false;  ///< the biases of all groups one behind the other
   DataType d = DataType::kBfloat16;
   int splits = 1;
-  int gap = 0;  ///< rows between groups that belong to none; with has_counts
+  int gap = 0;        ///< rows between groups that belong to none; with has_counts
+  bool wild = false;  ///< the last three groups, of no rows, begin and end far outside
 };
 
-const GroupedSwapKernel* FindKernel(const std::string& id) {
-  for (const GroupedSwapKernel& kernel : GroupedSwapKernels())
-    if (id == kernel.id) return &kernel;
+template <class Kernel>
+const Kernel* FindKernel(std::span<const Kernel> kernels, const std::string& id) {
+  for (const Kernel& kernel : kernels) {
+    if constexpr (requires { kernel.id; }) {
+      if (id == kernel.id) return &kernel;
+    } else {
+      if (id == kernel.Id()) return &kernel;
+    }
+  }
   return nullptr;
 }
 
@@ -37,10 +46,13 @@ void Check(const std::string& id, const Case& of) {
   SCOPED_TRACE(testing::Message() << id << " n " << of.n << " k " << of.k << " groups "
                                   << of.counts.size() << " splits " << of.splits << " gathers "
                                   << of.gathers << " d " << static_cast<int>(of.d));
-  const GroupedSwapKernel* const kernel = FindKernel(id + (of.gated ? "/gated" : ""));
-  ASSERT_NE(kernel, nullptr);
-  const DataType type = kernel->format->type;
-  const bool scaled = kernel->format->sums == Sums::kBlockScaled;
+  const std::string whole = id + (of.gated ? "/gated" : "");
+  const GroupedSwapKernel* const swap = FindKernel(GroupedSwapKernels(), whole);
+  const GroupedSkinnyKernel* const skinny = FindKernel(GroupedSkinnyKernels(), whole);
+  ASSERT_TRUE(swap != nullptr || skinny != nullptr);
+  const FormatInfo& format = swap != nullptr ? *swap->format : *skinny->format;
+  const DataType type = format.type;
+  const bool scaled = format.sums == Sums::kBlockScaled;
   const int groups = static_cast<int>(of.counts.size()), parts = of.gated ? 2 : 1;
   std::vector<int> starts = {2 * of.gap};
   std::vector<int> group_of(Size(2 * of.gap), -1);
@@ -48,6 +60,11 @@ void Check(const std::string& id, const Case& of) {
     group_of.insert(group_of.end(), Size(of.counts[Size(g)]), g);
     group_of.insert(group_of.end(), Size(of.gap), -1);
     starts.push_back(static_cast<int>(group_of.size()));
+  }
+  if (of.wild) {
+    starts[Size(groups - 2)] = 2000000000;
+    starts[Size(groups - 1)] = -2000000000;
+    starts[Size(groups)] = -5;
   }
   const int rows = static_cast<int>(group_of.size());
   constexpr int kPerRow = 2;  // places of a row of A in D
@@ -99,16 +116,25 @@ void Check(const std::string& id, const Case& of) {
   p.d = d.data(), p.ldd = ldd, p.d_type = of.d;
   if (of.clamped) p.gate = GroupedGate::kClamped, p.limit = 7, p.slope = 1.5f;
   p.pdl = of.pdl, p.early_weights = of.pdl;
-  ASSERT_EQ(WhyNotGrouped(p, *kernel->format, of.gated), nullptr);
-  GroupedSwapLaunch launch;
   constexpr int kMultiprocessors = 2;  // so that a block takes several tiles
-  ASSERT_TRUE(PlanGroupedSwap(*kernel, p, of.splits, kMultiprocessors, &launch));
-  ASSERT_EQ(LoadKernel(kernel->function, kernel->smem_bytes), cudaSuccess);
+  GroupedSwapLaunch of_swap;
+  GroupedSkinnyLaunch of_skinny;
+  if (swap != nullptr) {
+    ASSERT_EQ(WhyNotGrouped(p, format, of.gated), nullptr);
+    ASSERT_TRUE(PlanGroupedSwap(*swap, p, of.splits, kMultiprocessors, &of_swap));
+    ASSERT_EQ(LoadKernel(swap->function, swap->smem_bytes), cudaSuccess);
+  } else {
+    ASSERT_EQ(WhyNotGroupedSkinny(p, format, of.gated), nullptr);
+    ASSERT_LE(of.splits, GroupedSkinnyMaxSplits(*skinny, of.k));
+    of_skinny = PlanGroupedSkinny(*skinny, p, of.splits, kMultiprocessors);
+    ASSERT_EQ(LoadKernel(skinny->function, of_skinny.shape.smem_bytes), cudaSuccess);
+  }
   if (of.pdl) {  // rows of A are what the kernel before writes last
     for (std::int64_t i = 0; i < a_rows * lda; ++i) a.Set(i, NAN);
     host_cuda::OnWait([&] { a = given_a; });
   }
-  ASSERT_EQ(launch.Start(nullptr), cudaSuccess) << host_cuda::Fault();
+  ASSERT_EQ(swap != nullptr ? of_swap.Start(nullptr) : of_skinny.Start(nullptr), cudaSuccess)
+      << host_cuda::Fault();
   host_cuda::OnWait(nullptr);
 
   const std::vector<float> a_values = given_a.Values(a_rows * lda),
@@ -188,6 +214,7 @@ TEST(HostWgmmaGrouped, Corners) {
     Check(id, {.counts = counts, .n = 136, .k = 144, .one_bias = true});
     Check(id, {.counts = {0, 0, 257, 0}, .n = 8, .k = 64});
     Check(id, {.counts = {0, 0, 0}, .n = 8, .k = 64, .has_counts = true, .gap = 1});
+    Check(id, {.counts = {9, 0, 0, 0}, .n = 8, .k = 64, .wild = true});
   }
 }
 
@@ -225,6 +252,73 @@ TEST(HostWgmmaGrouped, SplitAlongK) {
           {.counts = {5, 9}, .n = 72, .k = 912, .gated = true, .gathers = gathers, .splits = 4});
   }
   Check("sm90_bf16_grouped/128x32", {.counts = {1, 2}, .n = 8, .k = 64, .pdl = true, .splits = 4});
+}
+
+TEST(HostWgmmaGrouped, Skinny) {
+  const std::string bf16 = "sm90_bf16_grouped_skinny/";
+  Check(bf16 + "16x8x4", {.counts = kFew, .n = 67, .k = 328, .splits = 3});
+  Check(bf16 + "16x8x4", {.counts = {3}, .n = 8, .k = 8, .d = DataType::kFloat32});
+  Check(
+      bf16 + "32x8x4",
+      {.counts = kFew, .n = 72, .k = 136, .has_counts = true, .pdl = true, .splits = 2, .gap = 1});
+  Check(bf16 + "16x8x4", {.counts = {0, 1, 7, 8, 9, 127, 0},
+                          .n = 24,
+                          .k = 1040,
+                          .gathers = true,
+                          .one_bias = true,
+                          .splits = 8});
+  Check(bf16 + "32x8x4", {.counts = {0, 0, 0}, .n = 8, .k = 64, .has_counts = true, .gap = 1});
+  Check(bf16 + "32x8x4", {.counts = {5, 9},
+                          .n = 72,
+                          .k = 264,
+                          .gathers = true,
+                          .bias = true,
+                          .factors = true,
+                          .d = DataType::kFloat32,
+                          .splits = 4});
+  // More groups than lanes, as few of them have rows as are routed to.
+  std::vector<int> many(131, 0);
+  many[0] = 1, many[31] = 2, many[32] = 1, many[127] = 9, many[130] = 1;
+  Check(bf16 + "16x8x4", {.counts = many, .n = 40, .k = 520, .pdl = true, .splits = 4});
+  Check(
+      "sm90_f16_grouped_skinny/16x8x4",
+      {.counts = kFew, .n = 40, .k = 136, .one_bias = true, .d = DataType::kFloat16, .splits = 2});
+}
+
+TEST(HostWgmmaGrouped, SkinnyGated) {
+  const std::string bf16 = "sm90_bf16_grouped_skinny/";
+  Check(bf16 + "16x8x4", {.counts = kFew,
+                          .n = 72,
+                          .k = 456,
+                          .gated = true,
+                          .gathers = true,
+                          .pdl = true,
+                          .splits = 4});
+  Check(bf16 + "32x8x4", {.counts = {4, 2},
+                          .n = 40,
+                          .k = 72,
+                          .gated = true,
+                          .bias = true,
+                          .clamped = true,
+                          .d = DataType::kFloat32,
+                          .splits = 2});
+  Check(
+      "sm90_f16_grouped_skinny/32x8x4",
+      {.counts = {4, 0, 11}, .n = 24, .k = 136, .gated = true, .factors = true, .one_bias = true});
+}
+
+TEST(HostWgmmaGrouped, SkinnyFp8) {
+  const std::string fp8 = "sm90_fp8_grouped_skinny/";
+  Check(fp8 + "16x8x4", {.counts = kFew, .n = 136, .k = 656, .gathers = true, .splits = 3});
+  Check(fp8 + "32x8x4", {.counts = {1, 0, 9}, .n = 64, .k = 144, .pdl = true, .splits = 2});
+  Check(fp8 + "16x8x4", {.counts = {2, 9},
+                         .n = 192,
+                         .k = 272,
+                         .gated = true,
+                         .gathers = true,
+                         .pdl = true,
+                         .splits = 2});
+  Check(fp8 + "32x8x4", {.counts = {8}, .n = 136, .k = 1040, .gated = true, .splits = 4});
 }
 
 }  // namespace

@@ -33,6 +33,7 @@ struct ProductCase {
   float alpha = 1;
   bool pdl = false;
   std::vector<int> counts = {};  ///< rows of groups, whose B lie one behind the other
+  bool offsets = false;          ///< groups are given without counts
 };
 
 inline DataType TypeOf(OutputType type) {
@@ -103,7 +104,7 @@ inline void CheckProduct(
   std::vector<int> starts(1), group_of;
   for (int g = 0; g < static_cast<int>(of.counts.size()); ++g) {
     group_of.insert(group_of.end(), Size(of.counts[Size(g)]), g);
-    group_of.push_back(-1);  // rows of none between groups
+    if (!of.offsets) group_of.push_back(-1);  // a row of none between groups
     starts.push_back(static_cast<int>(group_of.size()));
   }
   group_of.resize(Size(of.m), of.counts.empty() ? 0 : -1);

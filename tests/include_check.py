@@ -52,7 +52,7 @@ DIRECTIONS = [
                                    "kernels/sm90/product/"]),
     ("src/kernels/sm90/block/", HOPPER + ["kernels/sm90/block/"]),
     ("src/kernels/sm90/swap/", HOPPER + ["kernels/sm90/swap/"]),
-    ("src/kernels/sm90/grouped/", HOPPER + ["kernels/sm90/grouped/"]),
+    ("src/kernels/sm90/grouped/", HOPPER + ["kernels/sm90/grouped/", "kernels/sm90/skinny/"]),
     ("src/kernels/sm90/skinny/", HOPPER + ["kernels/sm90/skinny/", "kernels/cuda_ops/rms_norm.cuh",
                                            "kernels/cuda_ops/values.cuh"]),
     ("src/kernels/sm90/", ["culet/", "sm90/", "kernels/sm90/"]),

@@ -17,6 +17,7 @@
 #include "kernels/cuda/any_shape.h"
 #include "kernels/cuda_ops/code_product.h"
 #include "kernels/sm90/block/block.h"
+#include "kernels/sm90/grouped/skinny.h"
 #include "kernels/sm90/grouped/swap.h"
 #include "kernels/sm90/skinny/fused.h"
 #include "kernels/sm90/swap/swap.h"
@@ -83,6 +84,10 @@ std::map<std::string, Entry> HopperEntries() {
   }
   for (const sm90::GroupedSwapKernel& kernel : sm90::GroupedSwapKernels()) {
     entries[kernel.id] = {kernel.function, kernel.threads, kernel.smem_bytes};
+  }
+  for (const sm90::GroupedSkinnyKernel& kernel : sm90::GroupedSkinnyKernels()) {
+    constexpr int kWarps = 4;
+    entries[kernel.Id()] = {kernel.function, 32 * kWarps, kWarps * kernel.warp_bytes};
   }
   for (const sm90::BlockKernel& kernel : sm90::GroupedBlocks()) {
     entries[kernel.id] = {kernel.function, kernel.threads, kernel.smem_bytes};

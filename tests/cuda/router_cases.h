@@ -64,13 +64,15 @@ class Routers : public CudaFusions {
   }
 };
 
-// One token, which every block normalises, and more, of which each takes some; more weights than
-// registers hold, experts that fill no product, more of them than the cluster takes at once.
+// One token, which every block normalises, and more, of which each takes some; more weights and
+// logits than shared memory holds, experts that fill no product, more of them than the cluster
+// takes at once.
 TEST_F(Routers, ShapesOfTokensAndExperts) {
   for (const RouterCase& c :
        {RouterCase{1, 2048, 128, 8}, RouterCase{1, 264, 5, 2}, RouterCase{2, 520, 16, 4},
         RouterCase{8, 1032, 70, 8}, RouterCase{9, 264, 130, 3}, RouterCase{32, 264, 128, 8},
-        RouterCase{1, 4360, 40, 4}, RouterCase{3, 4360, 300, 10}, RouterCase{1, 8, 1, 1}}) {
+        RouterCase{1, 4360, 40, 4}, RouterCase{3, 4360, 300, 10}, RouterCase{1, 8, 1, 1},
+        RouterCase{32, 72, 129, 2}}) {
     Expect(c);
   }
 }

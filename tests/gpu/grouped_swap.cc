@@ -36,6 +36,7 @@ const std::vector<Case>& Cases() {
       {"with gaps", {5, 40, 180, 181, 330, 470, 640, 690}, {30, 127, 1, 128, 9, 150, 45, 10}},
       {"one has all", {0, 0, 0, 0, 0, 700, 700, 700, 700}, {}},
       {"none", {0, 0, 0, 0, 0, 0, 0, 0, 0}, {}},
+      {"offsets beyond the rows", {-5, 100, 100, 690, 2000000000, -2000000000, -7, 0, 0}, {}},
       {"beyond the rows",
        {-5, 100, 690, 2000000000, 650, 200, 300, 400},
        {10, -3, 2000000000, 2000000000, 7, 13, 1, 2}},
@@ -77,7 +78,9 @@ bool CheckSwap(const GroupedSwapKernel& kernel, const Case& c, const Options& o)
       if (fp8) {
         bytes[i] = FloatToFloat8E4m3(values[i]);
       } else {
-        const std::uint16_t half = FloatToBfloat16(values[i]);
+        const std::uint16_t half = kernel.format->type == DataType::kFloat16
+                                       ? FloatToFloat16(values[i])
+                                       : FloatToBfloat16(values[i]);
         bytes[2 * i] = static_cast<std::uint8_t>(half);
         bytes[2 * i + 1] = static_cast<std::uint8_t>(half >> 8);
       }

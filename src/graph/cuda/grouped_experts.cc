@@ -1,5 +1,6 @@
 #include "graph/cuda/grouped_experts.h"
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -116,11 +117,15 @@ std::optional<sm90::GroupedProblem> FindProblem(const DeviceInfo& device,
     p.scale_a_block = 1;
   }
   if (!experts.biases.empty()) p.bias_type = experts.biases.front().type;
-  for (const sm90::GroupedSwapKernel& kernel : sm90::GroupedSwapKernels()) {
-    if (kernel.gated == gated && kernel.format->type == first.type &&
-        WhyNotGrouped(p, *kernel.format, gated) == nullptr) {
-      return p;
-    }
+  const auto takes = [&](const auto& kernels, auto why) {
+    return std::ranges::any_of(kernels, [&](const auto& kernel) {
+      return kernel.gated == gated && kernel.format->type == first.type &&
+             why(p, *kernel.format, gated) == nullptr;
+    });
+  };
+  if (takes(sm90::GroupedSwapKernels(), &sm90::WhyNotGrouped) ||
+      takes(sm90::GroupedSkinnyKernels(), &sm90::WhyNotGroupedSkinny)) {
+    return p;
   }
   return std::nullopt;
 }
@@ -152,27 +157,40 @@ Result<GemmDesc> DescOf(const ComputeGraph& graph, const ExpertNodes& nodes,
 }
 
 struct Choice {
-  const sm90::GroupedSwapKernel* kernel = nullptr;
+  const sm90::GroupedSwapKernel* swap = nullptr;
+  const sm90::GroupedSkinnyKernel* skinny = nullptr;  // null, too: there is none
   int splits = 1;
+
+  bool found() const { return swap != nullptr || skinny != nullptr; }
 };
 
 // The engine's choice, or, if that is a kernel that does not take the graph's weights as they lie,
 // the best one that does.
-Result<Choice> Choose(Gemm& gemm, const GemmDesc& desc, const CudaDispatchOptions& options) {
-  const auto same = [](const LaunchSpec& spec) {
-    Choice choice{nullptr, spec.splits};
+Result<Choice> Choose(Gemm& gemm, const GemmDesc& desc, const CudaDispatchOptions& options,
+                      const sm90::GroupedProblem& problem, bool gated) {
+  const auto same = [&](const LaunchSpec& spec) {
+    Choice choice{.splits = spec.splits};
     for (const sm90::GroupedSwapKernel& kernel : sm90::GroupedSwapKernels()) {
-      if (spec.kernel->id() == kernel.id) choice.kernel = &kernel;
+      if (spec.kernel->id() == kernel.id &&
+          WhyNotGrouped(problem, *kernel.format, gated) == nullptr) {
+        choice.swap = &kernel;
+      }
+    }
+    for (const sm90::GroupedSkinnyKernel& kernel : sm90::GroupedSkinnyKernels()) {
+      if (spec.kernel->id() == kernel.Id() &&
+          WhyNotGroupedSkinny(problem, *kernel.format, gated) == nullptr) {
+        choice.skinny = &kernel;
+      }
     }
     return choice;
   };
   const auto spec = gemm.Choose(desc, options.policy);
   if (!spec && spec.status().code() != StatusCode::kUnsupported) return spec.status();
   if (spec.ok()) {
-    if (const Choice choice = same(*spec); choice.kernel != nullptr) return choice;
+    if (const Choice choice = same(*spec); choice.found()) return choice;
   }
   for (const LaunchSpec& candidate : gemm.Candidates(desc)) {
-    if (const Choice choice = same(candidate); choice.kernel != nullptr) return choice;
+    if (const Choice choice = same(candidate); choice.found()) return choice;
   }
   return Choice{};
 }
@@ -223,9 +241,11 @@ Result<std::unique_ptr<GroupedExperts>> GroupedExperts::Create(Gemm& gemm, Devic
   sm90::GroupedProblem& problem = *found;
   const auto desc = DescOf(graph, nodes, problem, options, device.arch);
   if (!desc) return desc.status();
-  const auto choice = Choose(gemm, *desc, options);
+  const bool gated = nodes.activation >= 0;
+  const auto choice = Choose(gemm, *desc, options, problem, gated);
   if (!choice) return choice.status();
-  if (choice->kernel == nullptr) return std::unique_ptr<GroupedExperts>();
+  if (!choice->found()) return std::unique_ptr<GroupedExperts>();
+  const bool swap = choice->swap != nullptr;
   std::unique_ptr<GroupedExperts> made(new GroupedExperts);
   const TensorNode& node = graph.node(nodes.product);
   const TensorNode& route = RouteOf(graph, node);
@@ -235,7 +255,7 @@ Result<std::unique_ptr<GroupedExperts>> GroupedExperts::Create(Gemm& gemm, Devic
   made->active_ = node.params.routing.active;
   made->has_shares_ = InputsOfExperts(graph, node).shares >= 0;
   made->input_type_ = input.type;
-  made->type_ = choice->kernel->format->type;
+  made->type_ = swap ? choice->swap->format->type : choice->skinny->format->type;
   made->input_rows_ = input.shape.rows;
   const auto k = static_cast<std::size_t>(problem.k);
   if (made->type_ != made->input_type_) {
@@ -244,7 +264,7 @@ Result<std::unique_ptr<GroupedExperts>> GroupedExperts::Create(Gemm& gemm, Devic
   }
   // The kernels of many rows bring rows that lie together by TMA, which is worth a copy; those of
   // few rows gather at the same speed.
-  if (made->active_ > 0 && choice->kernel->tokens > kMostGathered) {
+  if (made->active_ > 0 && swap && choice->swap->tokens > kMostGathered) {
     problem.a_rows = problem.rows;
     const auto rows = static_cast<std::size_t>(problem.rows);
     made->codes_bytes_ = PaddedTo256(rows * k * SizeOf(made->type_));
@@ -267,22 +287,37 @@ Result<std::unique_ptr<GroupedExperts>> GroupedExperts::Create(Gemm& gemm, Devic
     CULET_RETURN_IF_ERROR(memory.Synchronize(nullptr));  // launches may be on any stream
     problem.bias = FromDevicePtr<const void* const>(made->biases_.get());
   }
-  const sm90::GroupedSwapKernel& kernel = *choice->kernel;
   const int splits = choice->splits;
-  made->kernel_ = kernel.id;
+  made->kernel_ = swap ? choice->swap->id : choice->skinny->Id();
   if (splits > 1) made->kernel_ += "/k" + std::to_string(splits);
-  if (!PlanGroupedSwap(kernel, problem, splits, device.units, &made->launch_)) {
-    return std::unique_ptr<GroupedExperts>();
+  const void* function = nullptr;
+  int smem_bytes = 0;
+  if (swap) {
+    sm90::GroupedSwapLaunch launch;
+    if (!PlanGroupedSwap(*choice->swap, problem, splits, device.units, &launch))
+      return std::unique_ptr<GroupedExperts>();
+    function = launch.function, smem_bytes = launch.shape.smem_bytes;
+    made->launch_ = launch;
+  } else {
+    const auto launch = PlanGroupedSkinny(*choice->skinny, problem, splits, device.units);
+    function = launch.function, smem_bytes = launch.shape.smem_bytes;
+    made->launch_ = launch;
   }
   CULET_RETURN_IF_ERROR(
-      CudaStatus(sm90::LoadKernel(kernel.function, kernel.smem_bytes), "loading " + made->kernel_));
+      CudaStatus(sm90::LoadKernel(function, smem_bytes), "loading " + made->kernel_));
   return made;
 }
 
 Status GroupedExperts::Launch(const NodeLaunch& launch, const ExpertAddresses& at,
                               LaunchStream stream) const {
-  sm90::GroupedSwapLaunch product = launch_;
-  sm90::GroupedSwapParams& p = product.params;
+  return std::visit([&](const auto& product) { return Start(product, launch, at, stream); },
+                    launch_);
+}
+
+template <class Product>
+Status GroupedExperts::Start(Product product, const NodeLaunch& launch, const ExpertAddresses& at,
+                             LaunchStream stream) const {
+  sm90::GroupedParams& p = product.params;
   const auto parts = PartsOfRoutes(FromDevicePtr<const std::int32_t>(at.routes), experts_, routes_);
   DevicePtr x = at.x, x_scales = at.x_scales, workspace = launch.workspace;
   if (converted_bytes_ > 0) {

@@ -1,15 +1,17 @@
-// Products by routed experts on Hopper's tensor cores (kernels/sm90/grouped/swap.h): one by itself,
-// or gate and up with their activation.
+// Products by routed experts on Hopper's tensor cores (kernels/sm90/grouped): one by itself, or
+// gate and up with their activation.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <variant>
 
 #include "culet/device.h"
 #include "culet/dispatch.h"
 #include "culet/kernel_dispatch.h"
 #include "culet/tensor.h"
 #include "kernels/cuda_ops/ops.h"
+#include "kernels/sm90/grouped/skinny.h"
 #include "kernels/sm90/grouped/swap.h"
 
 namespace culet::cuda_ops {
@@ -55,6 +57,9 @@ class GroupedExperts {
 
  private:
   GroupedExperts() = default;
+  template <class Product>
+  Status Start(Product product, const NodeLaunch& launch, const ExpertAddresses& at,
+               LaunchStream stream) const;
 
   std::string kernel_;
   std::int64_t experts_ = 0, routes_ = 0;
@@ -66,7 +71,7 @@ class GroupedExperts {
   // Of rows that are gathered ahead of the product; 0: its kernel gathers them.
   std::size_t codes_bytes_ = 0, scales_bytes_ = 0;
   DeviceBuffer biases_;
-  sm90::GroupedSwapLaunch launch_;
+  std::variant<sm90::GroupedSwapLaunch, sm90::GroupedSkinnyLaunch> launch_;
 };
 
 /// Where the inputs behind the rows of an ExpertMulMat lie among its inputs: routes, then shares

@@ -11,8 +11,6 @@
 namespace culet::cuda_ops {
 namespace {
 
-constexpr std::size_t kMostShared = std::size_t{48} << 10;  // of a launch that asks for no more
-
 class PreparedRouter final : public PreparedFusion {
  public:
   PreparedRouter(const ComputeGraph& graph, const Fusion& fusion) : norm_(graph, fusion) {
@@ -61,8 +59,6 @@ class PreparedRouter final : public PreparedFusion {
     args.route =
         ArgsOfRoute(graph, route_, place(route_, shares_at_), place(route_ + 1, routes_at_));
     args.logits = FromDevicePtr<float>(launch.workspace);
-    args.route.logits = args.logits;
-    args.route.type = DataType::kFloat32;
     return CudaStatus(Router(args, stream), "launching " + name_);
   }
 
@@ -87,10 +83,11 @@ bool TakesRouter(const ComputeGraph& graph, int route) {
   const Weight& weight = logits.params.weight;
   const Shape routes = node.shape;
   return weight.type == DataType::kBfloat16 && weight.data_ptr % 16 == 0 && x.data_ptr % 16 == 0 &&
-         x.shape.cols % 8 == 0 && x.shape.cols <= std::int64_t{kMostShared} &&
+         x.shape.cols % 8 == 0 && x.shape.cols <= static_cast<std::int64_t>(kMostRouterShared) &&
          (x.type == DataType::kFloat32 || x.type == DataType::kBfloat16) &&
          routes.rows <= kMostRouterRows && routes.rows * routes.cols <= kFewRoutes &&
-         RouterShared(routes.rows, static_cast<int>(x.shape.cols), x.type) <= kMostShared &&
+         RouterShared(routes.rows, static_cast<int>(x.shape.cols),
+                      static_cast<int>(logits.shape.cols), x.type) <= kMostRouterShared &&
          CanOverlap();
 }
 

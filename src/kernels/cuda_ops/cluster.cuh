@@ -82,6 +82,19 @@ __device__ __forceinline__ void LoadOfCluster(std::uint32_t from, int rank, floa
 #endif
 }
 
+/// A float to address `to` of the shared memory of the cluster's block `rank`, which exists
+/// (AwaitCluster) and reads it behind MeetCluster. PTX ISA, mapa.
+__device__ __forceinline__ void StoreToBlock(std::uint32_t to, int rank, float x) {
+#ifdef CULET_HAS_CLUSTERS
+  std::uint32_t there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(to), "r"(rank));
+  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(there), "f"(x) : "memory");
+#else
+  static_cast<void>(rank);
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(x) : "memory");
+#endif
+}
+
 /// For blocks of a cluster that only need to know that the others, and their shared memory, exist:
 /// all threads arrive, and later wait until all have.
 __device__ __forceinline__ void ArriveAtCluster() {

@@ -25,14 +25,15 @@ template <class T>
 __global__ void __launch_bounds__(kThreads) RouteKernel(const RouteArgs args) {
   WaitForPrevious();
   const std::int64_t row = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
-  if (row < args.rows) RouteToken<T>(args, row, args.ids + row * args.routing.active);
+  if (row < args.rows)
+    RouteToken(args, static_cast<const T*>(args.logits), row, args.ids + row * args.routing.active);
 }
 
 template <class T>
 __global__ void __launch_bounds__(kFewThreads) RouteFewKernel(const RouteArgs args) {
   __shared__ std::int32_t ids[kFewRoutes];
   WaitForPrevious();
-  RouteFew<T, kFewThreads>(args, ids);
+  RouteFew<T, kFewThreads>(args, static_cast<const T*>(args.logits), ids);
 }
 
 // The routes in the order of experts: a block an expert. It counts what comes before, so that it

@@ -26,9 +26,10 @@ __device__ __forceinline__ float StoredAt(const void* from, DataType type, std::
 template <class T, int kEach>
 class TokenRouter {
  public:
-  __device__ __forceinline__ TokenRouter(const RouteArgs& args, std::int64_t row)
+  /// `logits`: of all rows.
+  __device__ __forceinline__ TokenRouter(const RouteArgs& args, const T* logits, std::int64_t row)
       : args_(args),
-        logits_(static_cast<const T*>(args.logits) + row * args.experts),
+        logits_(logits + row * args.experts),
         shares_(args.shares + row * args.routing.active),
         lane_(static_cast<int>(threadIdx.x) % kWarp) {}
 
@@ -195,26 +196,28 @@ class TokenRouter {
   std::uint64_t keys_[kEach > 0 ? kEach : 1];
 };
 
-/// The experts of token `row` to `ids`, and their shares. By a warp.
+/// The experts of token `row` to `ids`, and their shares. By a warp. `logits`: of all rows, in any
+/// memory.
 template <class T>
-__device__ __forceinline__ void RouteToken(const RouteArgs& args, std::int64_t row,
+__device__ __forceinline__ void RouteToken(const RouteArgs& args, const T* logits, std::int64_t row,
                                            std::int32_t* ids) {
   if (args.experts <= 128) {
-    TokenRouter<T, 4>(args, row).Route(ids);
+    TokenRouter<T, 4>(args, logits, row).Route(ids);
   } else {
-    TokenRouter<T, 0>(args, row).Route(ids);
+    TokenRouter<T, 0>(args, logits, row).Route(ids);
   }
 }
 
 /// The routes of few tokens, by the `kThreads` threads of one block: tokens first, then the order,
 /// in which each route counts those before it. `ids`: shared memory for all choices.
 template <class T, int kThreads>
-__device__ __forceinline__ void RouteFew(const RouteArgs& args, std::int32_t* ids) {
+__device__ __forceinline__ void RouteFew(const RouteArgs& args, const T* logits,
+                                         std::int32_t* ids) {
   constexpr int kWarp = 32;
   const int thread = static_cast<int>(threadIdx.x), active = args.routing.active;
   const int count = static_cast<int>(args.rows) * active;
   for (std::int64_t row = thread / kWarp; row < args.rows; row += kThreads / kWarp) {
-    RouteToken<T>(args, row, ids + row * active);
+    RouteToken(args, logits, row, ids + row * active);
   }
   __syncthreads();
   for (int route = thread; route < count; route += kThreads) {

@@ -20,16 +20,19 @@ struct RouterArgs {
   const void* weight = nullptr;  ///< (experts, width) of bfloat16, aligned to 16 bytes
   const void* bias = nullptr;    ///< (experts), of the logits; null: none
   DataType bias_type = DataType::kNull;
-  int width = 0;    ///< a multiple of 8
-  RouteArgs route;  ///< `ids` are not used; others read the logits, of float32, if they want
-  float* logits = nullptr;
+  int width = 0;            ///< a multiple of 8
+  RouteArgs route;          ///< `ids` and `logits` are not used
+  float* logits = nullptr;  ///< (rows, experts) of scratch memory
 };
 
-/// Bytes of shared memory; a launch has at most 48 KB.
-std::size_t RouterShared(std::int64_t rows, int width, DataType values);
+inline constexpr std::size_t kMostRouterShared = std::size_t{96} << 10;
+
+/// Bytes of shared memory of a block.
+std::size_t RouterShared(std::int64_t rows, int width, int experts, DataType values);
 
 /// Requires: kernels with clusters (CanOverlap); at most kMostRouterRows rows and kFewRoutes
-/// routes; RouterShared within its bound.
+/// routes; RouterShared within
+/// kMostRouterShared.
 cudaError_t Router(const RouterArgs& args, LaunchStream stream);
 
 }  // namespace culet::cuda_ops

@@ -51,12 +51,12 @@ constexpr BlockSchedule OfThree(BlockSchedule schedule) {
 }
 
 /// Groups of rows of A, known on the device alone: rows [starts[g], starts[g] + counts[g]) of A and
-/// D belong to group g and meet matrix g of B. Groups may lie anywhere, with gaps between them;
-/// what lies outside [0, m) is cut off. B and its scales are a matrix for each group, one behind
-/// the other.
+/// D belong to group g and meet matrix g of B. Without counts a group ends where the next one
+/// starts. Groups may lie anywhere, with gaps between them; what lies outside [0, m) is cut off. B
+/// and its scales are a matrix for each group, one behind the other.
 inline constexpr int kMostGroups = 512;
 struct BlockGroups {
-  const int* starts = nullptr;
+  const int* starts = nullptr;  ///< (count), or (count + 1) without counts
   const int* counts = nullptr;
   int count = 0;
   int tiles_n = 0;  ///< across N, of a group

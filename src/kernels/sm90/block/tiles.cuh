@@ -97,8 +97,11 @@ struct TileWalk {
   }
   /// The end of a group's rows.
   __device__ __forceinline__ int EndOf(int group) const {
-    const int64_t end = int64_t{p.groups.starts[group]} + max(p.groups.counts[group], 0);
-    return static_cast<int>(end < p.m ? end : p.m);
+    const BlockGroups& groups = p.groups;
+    const int64_t end = groups.counts != nullptr
+                            ? int64_t{groups.starts[group]} + max(groups.counts[group], 0)
+                            : int64_t{groups.starts[group + 1]};
+    return end < 0 ? 0 : static_cast<int>(end < p.m ? end : p.m);
   }
 };
 

@@ -12,6 +12,7 @@
 #include "cuda/relaxed_capture.h"
 #include "culet/grouped_class.h"
 #include "culet/grouped_kernel.h"
+#include "kernels/sm90/grouped/skinny.h"
 #include "kernels/sm90/grouped/swap.h"
 #include "kernels/sm90/product/launch.h"
 #include "kernels/sm90/product/product_args.h"
@@ -98,6 +99,19 @@ Feasibility WhyGrouped(const GemmDesc& p, const FormatInfo& format) noexcept {
   return Feasibility::Ok();
 }
 
+// What no kernel that pairs gate and up takes.
+Feasibility WhyPaired(const GemmDesc& p, const FormatInfo& format) noexcept {
+  if (p.gate_order != GateOrder::kHalves)
+    return Feasibility::Refuse("pairs gate and up one behind the other");
+  if (p.n % 16 != 0) {
+    return Feasibility::Refuse("pairs gate and up where each has a multiple of 8 rows");
+  }
+  if (format.sums == Sums::kBlockScaled && p.n % kBlock != 0) {
+    return Feasibility::Refuse("pairs gate and up with a multiple of 64 rows each");
+  }
+  return Feasibility::Ok();
+}
+
 class GroupedSwap final : public GroupedKernel {
  public:
   GroupedSwap(const GroupedSwapKernel& kernel, KernelDesc desc, KernelInfo info)
@@ -106,16 +120,7 @@ class GroupedSwap final : public GroupedKernel {
   Feasibility why(const GemmDesc& p) const noexcept override {
     if (const Feasibility base = Kernel::why(p); !base.ok()) return base;
     if (const Feasibility common = WhyGrouped(p, *kernel_.format); !common.ok()) return common;
-    if (!kernel_.gated) return Feasibility::Ok();
-    if (p.gate_order != GateOrder::kHalves)
-      return Feasibility::Refuse("pairs gate and up one behind the other");
-    if (p.n % 16 != 0) {
-      return Feasibility::Refuse("pairs gate and up where each has a multiple of 8 rows");
-    }
-    if (kernel_.format->sums == Sums::kBlockScaled && p.n % kBlock != 0) {
-      return Feasibility::Refuse("pairs gate and up with a multiple of 64 rows each");
-    }
-    return Feasibility::Ok();
+    return kernel_.gated ? WhyPaired(p, *kernel_.format) : Feasibility::Ok();
   }
 
   int GetMaxSwizzle(const int4&) const override { return 0; }
@@ -146,6 +151,48 @@ class GroupedSwap final : public GroupedKernel {
 
  private:
   const GroupedSwapKernel& kernel_;
+};
+
+class GroupedSkinny final : public GroupedKernel {
+ public:
+  GroupedSkinny(const GroupedSkinnyKernel& kernel, KernelDesc desc, KernelInfo info)
+      : GroupedKernel(desc, std::move(info)), kernel_(kernel) {}
+
+  Feasibility why(const GemmDesc& p) const noexcept override {
+    if (const Feasibility base = Kernel::why(p); !base.ok()) return base;
+    if (const Feasibility common = WhyGrouped(p, *kernel_.format); !common.ok()) return common;
+    const GroupedRows mean = ExpectedRows(p);
+    if (mean.rows > kSkinnyTokens * mean.reached)
+      return Feasibility::Refuse("made for up to 8 rows a group");
+    if (p.sm_budget > 0) return Feasibility::Refuse("spreads over all multiprocessors; no budget");
+    return kernel_.gated ? WhyPaired(p, *kernel_.format) : Feasibility::Ok();
+  }
+
+  int GetMaxSwizzle(const int4&) const override { return 0; }
+  int GetMaxSplits(const int4& shape, int, std::size_t, std::size_t) const override {
+    return GroupedSkinnyMaxSplits(kernel_, shape.z);
+  }
+
+  double PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates, int,
+                   int splits) const noexcept override {
+    return GroupedSkinnyUs(kernel_, ChipOf(device, rates, p.sm_budget), splits, p);
+  }
+
+  Status LaunchGrouped(Gemm& gemm, const GroupedArgs& args, const LaunchSpec& spec,
+                       cudaStream_t stream) const override {
+    CULET_RETURN_IF_ERROR(CheckScales(args, id()));
+    GroupedProblem problem = ProblemOf(args);
+    problem.pdl = args.pdl && !spec.serial;
+    const RelaxedCapture relaxed;
+    const GroupedSkinnyLaunch launch =
+        PlanGroupedSkinny(kernel_, problem, spec.splits, gemm.device().units);
+    CULET_RETURN_IF_ERROR(
+        CudaStatus(LoadKernel(launch.function, launch.shape.smem_bytes), "loading " + id()));
+    return CudaStatus(launch.Start(stream), "launching " + id());
+  }
+
+ private:
+  const GroupedSkinnyKernel& kernel_;
 };
 
 class GroupedBlock final : public GroupedKernel {
@@ -200,6 +247,23 @@ class GroupedBlock final : public GroupedKernel {
 }  // namespace
 
 void AddGroupedKernels(KernelList& kernels) {
+  for (const GroupedSkinnyKernel& kernel : GroupedSkinnyKernels()) {
+    KernelDesc desc =
+        DescOf(*kernel.format, kernel.gated ? EpilogueKind::kGated : EpilogueKind::kGeneral, 2);
+    desc.grouped = true;
+    desc.gate_halves = kernel.gated;
+    desc.tile_m = kSkinnyTokens, desc.tile_n = kernel.rows(), desc.tile_k = kernel.block_k();
+    desc.split_k = true;
+    desc.stages = kernel.depth();
+    desc.accumulator_bits = 24, desc.promotion_k = 0;  // mma adds in FP32, E4M3 as F16
+    KernelInfo info;
+    info.name = kernel.Id();
+    info.registers = kernel.registers();
+    constexpr int kWarps = 4;
+    info.dynamic_smem_size = kWarps * kernel.warp_bytes;
+    info.max_active_ctas = GroupedSkinnyResident(kernel, kWarps);
+    kernels.push_back(std::make_unique<GroupedSkinny>(kernel, desc, std::move(info)));
+  }
   for (const GroupedSwapKernel& kernel : GroupedSwapKernels()) {
     KernelDesc desc =
         DescOf(*kernel.format, kernel.gated ? EpilogueKind::kGated : EpilogueKind::kGeneral, 2);

@@ -79,46 +79,12 @@ bool PlanGroupedSwap(const GroupedSwapKernel& kernel, const GroupedProblem& prob
         BytesPlan(problem.k, problem.a_rows, problem.lda, element, (i + 1) * kernel.box_rows);
     if (!EncodeTensorMap(rows_map, a, &p.a_maps[i])) return false;
   }
-  p.a = static_cast<const char*>(a);
-  p.a_pitch = problem.lda * element;
-  p.a_rows = problem.a_rows;
-  p.k_bytes = problem.k * element;
-  p.k_blocks = CeilDiv(p.k_bytes, kBlockBytes);
-  p.scale_a = problem.scale_a;
-  p.scale_b = problem.scale_b;
-  p.scale_b_group = problem.scale_b_group;
-  p.scale_b_up = problem.scale_b_up;
-  p.scale_a_row = problem.scale_a_row;
-  p.scale_a_block = problem.scale_a_block;
-  p.starts = problem.starts;
-  p.counts = problem.counts;
-  p.index = problem.index;
-  p.per_row = problem.per_row;
-  p.groups = problem.groups;
-  p.rows = problem.rows;
-  p.n = problem.n;
+  p.Put(problem, element, kernel.gated ? kTileRows / 2 : kTileRows);
+  p.a = static_cast<const std::uint8_t*>(a);
   p.group_rows = static_cast<int>(problem.b_group_rows);
-  p.tiles_n = CeilDiv(problem.n, kernel.gated ? kTileRows / 2 : kTileRows);
   p.tile_tokens = splits > 1 ? kernel.split_tokens : kernel.tokens;
-  p.bias = problem.bias;
-  p.biases = static_cast<const char*>(problem.biases);
-  p.bias_group = problem.bias_group * static_cast<std::int64_t>(SizeOf(problem.bias_type));
-  p.factors = problem.factors;
-  p.factor_index = problem.factor_index;
-  p.d = problem.d;
-  p.ldd = problem.ldd;
-  p.limit = problem.limit;
-  p.slope = problem.slope;
-  p.bias_type = ToOutputType(problem.bias_type);
-  p.d_type = ToOutputType(problem.d_type);
-  p.gate = problem.gate;
-  p.early_weights = problem.pdl && problem.early_weights ? 1 : 0;
-  // As many clusters as there may be tiles: each group can end within one.
-  const std::int64_t most =
-      std::min<std::int64_t>(problem.rows, problem.rows / p.tile_tokens + problem.groups) *
-      p.tiles_n;
-  const std::int64_t clusters =
-      std::clamp<std::int64_t>(most, 1, std::max(sms * kernel.resident / splits, 1));
+  const std::int64_t clusters = std::clamp<std::int64_t>(
+      p.MostTiles(p.tile_tokens), 1, std::max(sms * kernel.resident / splits, 1));
   launch->function = kernel.function;
   launch->shape = {.grid = dim3(static_cast<unsigned>(clusters * splits)),
                    .block = dim3(static_cast<unsigned>(kernel.threads)),
@@ -129,7 +95,7 @@ bool PlanGroupedSwap(const GroupedSwapKernel& kernel, const GroupedProblem& prob
 }
 
 bool GroupedSwapLaunch::BindRows(const void* a) {
-  params.a = static_cast<const char*>(a);
+  params.a = static_cast<const std::uint8_t*>(a);
   if (params.index != nullptr) return true;
   for (int i = 0; i < boxes; ++i) {
     if (!ReplaceTensorMapAddress(&params.a_maps[i], a)) return false;

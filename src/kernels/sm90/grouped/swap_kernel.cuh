@@ -13,7 +13,6 @@
 #include "kernels/sm90/grouped/swap_loads.cuh"
 #include "kernels/sm90/grouped/swap_tiles.cuh"
 #include "kernels/sm90/product/output.cuh"
-#include "kernels/sm90/product/silu.cuh"
 #include "sm90/epilogue.cuh"
 #include "sm90/fragment.cuh"
 #include "sm90/pipeline.cuh"
@@ -126,13 +125,6 @@ __device__ __forceinline__ void SumTile(const GroupedShared<C>& shared, RingCurs
     FenceRegisters(sum);
     if (kb_end > kb_begin) shared.ring->template Release<1>(left.stage, lane);
   }
-}
-
-__device__ __forceinline__ float GatedOf(const GroupedSwapParams& p, float gate, float up) {
-  if (p.gate == GroupedGate::kSilu) return Silu(gate) * up;
-  gate = fminf(gate, p.limit);
-  up = fminf(fmaxf(up, -p.limit), p.limit);
-  return Silu(p.slope * gate) / p.slope * (up + 1.0f);
 }
 
 /// One consumer warpgroup applies factors, bias and gate to a tile's sums and stores them.

@@ -62,11 +62,12 @@ __device__ __forceinline__ void LoadRows(const GroupedSwapParams& p, const Group
       const int row = p.index != nullptr ? p.index[place] / p.per_row : place;
       return row < p.a_rows ? row : -1;
     };
-    // Rows of A that this warp brings; negative: zeros. In whole batches, whose copies are asked for
-    // without a branch between them.
+    // Rows of A that this warp brings; negative: zeros. In whole batches, whose copies are asked
+    // for without a branch between them.
     constexpr int kBatch = kPasses < 4 ? kPasses : 4;
-    const int passes =
-        p.index != nullptr ? ((tile.tokens + kRowsAtOnce - 1) / kRowsAtOnce + kBatch - 1) / kBatch : 0;
+    const int passes = p.index != nullptr
+                           ? ((tile.tokens + kRowsAtOnce - 1) / kRowsAtOnce + kBatch - 1) / kBatch
+                           : 0;
     for (int i = thread % 32; i < 4 * passes * kBatch; i += 32) {
       const int in_tile = i / 4 * kRowsAtOnce + thread / 32 * 4 + i % 4;
       shared.sources[in_tile] = row_of(in_tile);
@@ -86,10 +87,11 @@ __device__ __forceinline__ void LoadRows(const GroupedSwapParams& p, const Group
 #pragma unroll 1
     for (int kb = kb_begin; kb < kb_end; ++kb) {
       shared.ring->WaitEmpty(at);
-      const uint32_t to = SharedAddress(shared.stages + at.stage * C::kStageBytes + C::kWeightBytes);
+      const uint32_t to =
+          SharedAddress(shared.stages + at.stage * C::kStageBytes + C::kWeightBytes);
       const int k_byte = kb * kBlockBytes + chunk * 16;
       const int there = min(max(p.k_bytes - k_byte, 0), 16);
-      const char* const from = p.a + (there > 0 ? k_byte : 0);
+      const uint8_t* const from = p.a + (there > 0 ? k_byte : 0);
 #pragma unroll 1
       for (int i = 0; i < passes; ++i) {
         int source[kBatch];

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/sm90/grouped/rows.cuh"
 #include "kernels/sm90/grouped/swap.h"
 #include "sm90/descriptor.h"
 #include "sm90/pipeline.cuh"
@@ -86,14 +87,6 @@ struct GroupedTile {
   int row;     ///< the first row of the group's weights; gated: of gate's
 };
 
-/// The rows of a group: [begin, end), cut off at the rows that there are.
-__device__ __forceinline__ int2 GroupRange(const GroupedSwapParams& p, int group) {
-  const int start = p.starts[group];
-  const int64_t end = p.counts != nullptr ? int64_t{start} + max(p.counts[group], 0)
-                                          : int64_t{p.starts[group + 1]};
-  return make_int2(max(start, 0), static_cast<int>(end < p.rows ? end : p.rows));
-}
-
 /// Where the table of first tiles has the group of the CTA's first tile.
 inline constexpr int kFirstGroupAt = kMostExperts + 2;
 
@@ -130,8 +123,8 @@ struct GroupedWalk {
   }
 };
 
-/// How many tiles of rows the groups before each have, and the group of the CTA's first tile. By all
-/// threads; ends with a barrier. `sums`: an int for each warp.
+/// How many tiles of rows the groups before each have, and the group of the CTA's first tile. By
+/// all threads; ends with a barrier. `sums`: an int for each warp.
 template <class C>
 __device__ __forceinline__ void CountTiles(const GroupedSwapParams& p, int* first, int* sums,
                                            int splits) {

@@ -89,7 +89,8 @@ struct SkinnyFragments<E4m3> {
 /// One warp's part of the product: `count` k-blocks from `first` on.
 template <class C>
 struct SkinnyWarp {
-  /// This lane copies the weights' scale; lower lanes copy the tokens'.
+  /// This lane copies the weights' scale, gated gate's, and the next one up's; lower lanes copy the
+  /// tokens'.
   static constexpr uint32_t kWeightScaleLane = 16;
   const uint32_t lane, ring;
   uint32_t slot_bytes, tokens_half;  ///< of a k-block; of one half's activations
@@ -128,6 +129,22 @@ struct SkinnyWarp {
                                                  (of_weights ? p.scale_b_column : p.scale_a_row));
     Clear();
   }
+
+  /// Without operands: the caller says for each what it fetches (grouped/skinny_kernel.cuh).
+  __device__ __forceinline__ SkinnyWarp(uint32_t ring, uint32_t lane, uint32_t slot_bytes,
+                                        int tokens, int64_t scale_step)
+      : lane(lane),
+        ring(ring),
+        slot_bytes(slot_bytes),
+        tokens_half(tokens * 64),
+        has_token(0),
+        has_scale(false),
+        weight_row(),
+        token_row(nullptr),
+        scale(nullptr),
+        scale_step(scale_step),
+        weights_left(0),
+        activations_left(0) {}
 
   /// The lane's row, lane / 4, in the r-th group of 8 rows. Gated, groups alternate between the
   /// halves of B, so that a lane has a gate row and its up row.
@@ -214,10 +231,11 @@ struct SkinnyWarp {
       if (c == 0) return;
       refill();
     };
-    float weight_scale = 1.0f;
+    float weight_scale = 1.0f, up_scale = 1.0f;
     float2 token_scale = make_float2(1.0f, 1.0f);
     if constexpr (C::kScaled) {
       weight_scale = LoadShared<float>(scales + kWeightScaleLane * 4);
+      if constexpr (C::kGated) up_scale = LoadShared<float>(scales + (kWeightScaleLane + 1) * 4);
       token_scale = LoadShared<float2>(scales + lane % 4 * 8);
     }
     if constexpr (C::kNorm) tile += 128;
@@ -252,13 +270,15 @@ struct SkinnyWarp {
     }
     if constexpr (!C::kScaled) return;
     const float even = weight_scale * token_scale.x, odd = weight_scale * token_scale.y;
+    const float up_even = C::kGated ? up_scale * token_scale.x : even,
+                up_odd = C::kGated ? up_scale * token_scale.y : odd;
 #pragma unroll
     for (int i = 0; i < C::kRowTiles; ++i) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         float whole = product[0][i][e];
         if constexpr (C::kChains == 2) whole += product[1][i][e];
-        sum[0][i][e] += (e % 2 == 0 ? even : odd) * whole;
+        sum[0][i][e] += (e == 0 ? even : e == 1 ? odd : e == 2 ? up_even : up_odd) * whole;
       }
     }
   }
@@ -369,9 +389,11 @@ struct SkinnyFactors {
 
 /// The general epilogue, not inlined to keep it out of the plain path's code. `first`: `factors`
 /// already hold this pair's.
-static __device__ __noinline__ float2 SkinnyEpilogue(const SkinnyParams& p, SkinnyFactors factors,
-                                                     bool first, int token, int column, bool both,
-                                                     float2 total) {
+[[maybe_unused]] static __device__ __noinline__ float2 SkinnyEpilogue(const SkinnyParams& p,
+                                                                      SkinnyFactors factors,
+                                                                      bool first, int token,
+                                                                      int column, bool both,
+                                                                      float2 total) {
   if (!first) {
     factors.LoadRows(p, column);
     factors.LoadToken(p, token);

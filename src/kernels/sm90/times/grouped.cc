@@ -100,6 +100,27 @@ double GroupedSwapUs(const GroupedSwapKernel& kernel, const Chip& chip, int spli
   return us + (desc.pdl ? 0 : kDependent);
 }
 
+double GroupedSkinnyUs(const GroupedSkinnyKernel& kernel, const Chip& chip, int splits,
+                       const GemmDesc& desc) noexcept {
+  constexpr double kLaunch = 1.5;   // us
+  constexpr double kRead = 0.95;    // of the chip's read rate
+  constexpr double kLatency = 1.0;  // us from a request of a ring's bytes to the next one
+  constexpr double kTile = 0.25;    // us: adding up and storing sums, while other CTAs read
+  double tiles_m = 0;
+  ForCounts(desc,
+            [&](int rows, double weight) { tiles_m += weight * CeilDiv(rows, kSkinnyTokens); });
+  const double bytes = GroupedBytes(desc) * tiles_m;  // more rows read the weights again
+  const double tiles = ExpectedRows(desc).reached * tiles_m * CeilDiv(desc.n, kernel.rows());
+  const double places = chip.sms * double(GroupedSkinnyResident(kernel, splits));
+  const double rounds = std::ceil(tiles / places);
+  const double k_blocks = std::ceil(double(CeilDiv(desc.k, kernel.block_k())) / splits);
+  const double rings = std::max(k_blocks / kernel.depth(), 1.0);
+  const double us = kLaunch +
+                    Norm({bytes / (kRead * 1e3 * chip.read_gbps), rounds * rings * kLatency}, 4) +
+                    rounds * kTile;
+  return us + (desc.pdl ? 0 : kDependent);
+}
+
 double GroupedBlockUs(const BlockKernel& kernel, const Chip& chip, const GemmDesc& desc) noexcept {
   const BlockTimes& t = kernel.format->sums == Sums::kDirect ? kDirectBlock : kFp8Block;
   const int warpgroups = kernel.warpgroups_m * kernel.warpgroups_n;

@@ -3,6 +3,7 @@
 
 #include "culet/desc.h"
 #include "kernels/sm90/block/block.h"
+#include "kernels/sm90/grouped/skinny.h"
 #include "kernels/sm90/grouped/swap.h"
 #include "kernels/sm90/times/times.h"
 
@@ -28,6 +29,10 @@ extern const GroupedSwapTimes kFp8Grouped, kDirectGrouped;
 /// `desc`: of DescribeGrouped.
 double GroupedSwapUs(const GroupedSwapKernel& kernel, const Chip& chip, int splits,
                      const GemmDesc& desc) noexcept;
+
+/// Of launches whose CTAs have `splits` warps.
+double GroupedSkinnyUs(const GroupedSkinnyKernel& kernel, const Chip& chip, int splits,
+                       const GemmDesc& desc) noexcept;
 
 /// Of the tiles of the large-M family: its own constants, summed over the groups' tiles.
 double GroupedBlockUs(const BlockKernel& kernel, const Chip& chip, const GemmDesc& desc) noexcept;

@@ -16,6 +16,10 @@ void LoadOfCluster(std::uint32_t from, int rank, float (&to)[kCount]) {
   std::memcpy(to, host_cuda::SharedOfCluster(rank) + from, sizeof to);
 }
 
+inline void StoreToBlock(std::uint32_t to, int rank, float x) {
+  std::memcpy(host_cuda::SharedOfCluster(rank) + to, &x, sizeof x);
+}
+
 inline void ArriveAtCluster() {}
 inline void AwaitCluster() { host_cuda::MeetCluster(); }
 

@@ -8,29 +8,23 @@
 
 #include "base/float_types.h"
 #include "kernels/cuda_ops/mma.cuh"
-#include "kernels/cuda_ops/overlap.cuh"
 #include "sm90/format.h"
+#include "sm90/sync.cuh"
 
 namespace culet::sm90 {
 
 inline uint8_t* SharedBase() { return reinterpret_cast<uint8_t*>(host_cuda::DynamicShared()); }
-inline uint32_t SharedAddress(const void* pointer) { return cuda_ops::SharedAddress(pointer); }
-
 inline void Pin(int&) {}
 inline void Pin(uint32_t&) {}
 inline void Pin(float&) {}
 template <class T>
 void Pin(T*&) {}
-inline int WarpUniform(int value) { return __shfl_sync(~0u, value, 0); }
 template <class T>
 T LoadGlobal(const void* from) {
   T value;
   std::memcpy(&value, from, sizeof value);
   return value;
 }
-
-inline void GridDependencyWait() { host_cuda::WaitForPrevious(); }
-inline void GridDependencyLaunch() {}
 
 inline void ToHalf(uint32_t four, uint32_t& low, uint32_t& high) {
   const auto half = [&](int i) {
@@ -58,17 +52,6 @@ inline void CopyStream(uint32_t to, const uint8_t* from, bool inside) {
 inline void CopyShared(uint32_t to, const uint8_t* from, bool inside) {
   cuda_ops::CopyAsync16(to, from, inside ? 16 : 0);
 }
-template <int kBytes>
-void CopyAsync(uint32_t to, const void* from) {
-  static_assert(kBytes == 4);
-  cuda_ops::CopyAsync4(to, from);
-}
-inline void CopyAsyncCommit() { cuda_ops::CommitCopies(); }
-template <int kPending>
-void CopyAsyncWait() {
-  cuda_ops::AwaitCopies<kPending>();
-}
-
 template <class T>
 T LoadShared(uint32_t from) {
   T value;
