@@ -9,7 +9,6 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -18,6 +17,7 @@ import culet
 from culet import _chat, _session
 from culet._llm import StopStrings
 from culet._tokenizer import ByteDetokenizer, ChatTemplate, Tokenizer
+from interrupts import interrupt_until
 
 SOURCE = Path(__file__).resolve().parents[2]
 ADDER = SOURCE / "examples/adder"
@@ -242,9 +242,7 @@ class Generate(unittest.TestCase):
         session = llm._session
 
         def until_stopped(*_):
-            os.kill(os.getpid(), signal.SIGINT)
-            while not session._stop.value:
-                time.sleep(0)
+            interrupt_until(lambda: session._stop.value)
             return 1
 
         # A program in the background ignores the signal.
@@ -272,9 +270,7 @@ class Generate(unittest.TestCase):
             def step(self, token):
                 self.count += 1
                 if self.count == 3:
-                    os.kill(os.getpid(), signal.SIGINT)
-                    while not llm._session._stop.value:
-                        time.sleep(0)
+                    interrupt_until(lambda: llm._session._stop.value)
                     sent.append(token)
                 return self.made.step(token)
 

@@ -15,6 +15,7 @@ from unittest import mock
 import culet
 from culet import _engine, _library, _plans
 from host_arrays import Product
+from interrupts import interrupt_until
 from test_tuning import run
 
 PERSIST = """
@@ -99,12 +100,8 @@ class Interrupts(unittest.TestCase):
         """culet_tune that meets Ctrl-C and measures until it is told to stop."""
         def tune(handle, problem, options, choice):
             stop = options._obj.stop.contents
-            os.kill(os.getpid(), signal.SIGINT)
-            for _ in range(10_000):
-                if stop.value:
-                    told.append(True)
-                    break
-                threading.Event().wait(0.01)
+            interrupt_until(lambda: stop.value)
+            told.append(True)
             return real(handle, problem, options, choice)
 
         real, told = _library.LIBRARY.culet_tune, []
