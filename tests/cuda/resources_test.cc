@@ -106,7 +106,7 @@ std::map<std::string, Entry> HopperEntries() {
   add_any_shape(any_shape::SimtKernel());
   for (const cuda_ops::CodeProductKernel* kernel : cuda_ops::CodeProductKernels()) {
     entries["cuda_codes/" + std::string(kernel->id)] = {
-        reinterpret_cast<const void*>(kernel->function), 32 * kernel->warps,
+        reinterpret_cast<const void*>(kernel->function), 32 * cuda_ops::kCodeProductWarps,
         kernel->MostSmemBytes()};
   }
   entries["cuda_any/any/64x64/whole"] = entries["cuda_any/any/64x64"];

@@ -45,6 +45,8 @@ constexpr double kStreamUs = 2.2, kStreamDependentUs = 1.5;
 constexpr double kStreamReadShare = 0.97, kStreamHalfLineShare = 0.9;
 // Those that bring codes straight to registers: what tokens add to a row is loads and permutations.
 constexpr double kDirectLanes = 128 * 0.6, kDirectTokens = 10;
+// And those of tiles of tokens: what tensor cores take, as instructions.
+constexpr double kTileOctet = 0.55;
 constexpr double kStreamCacheBytes = 36;  // of a clock
 constexpr double kCacheGbps = 5500;       // what tokens and codes that are read again come at
 
@@ -238,10 +240,13 @@ class CodesKernel final : public ArgsKernel {
                                 sms);  // CTAs of a multiprocessor
     const double octets = CeilDiv(std::min(p.m, kernel_.tokens), 8);
     const double weights = kernel_.rows * static_cast<double>(p.k) / splits * each;
-    const double each_weight =
-        kernel_.direct
-            ? DirectInstructions(p.b.type) + octets * kDirectTokens / kernel_.rows
-            : kStreamInstructions + octets * (kStreamOctet + kStreamTokens / kernel_.rows);
+    double each_weight =
+        kStreamInstructions + octets * (kStreamOctet + kStreamTokens / kernel_.rows);
+    if (kernel_.tiles) {
+      each_weight = DirectInstructions(p.b.type) + octets * kTileOctet;
+    } else if (kernel_.direct) {
+      each_weight = DirectInstructions(p.b.type) + octets * kDirectTokens / kernel_.rows;
+    }
     const double instructions = weights * each_weight;
     const double bytes = weights * BitsOf(p.b.type) / 8.0 +
                          std::min(p.m, kernel_.tokens) * 2.0 * p.k / splits * each;

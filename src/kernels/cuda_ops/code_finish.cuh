@@ -81,22 +81,22 @@ __device__ __forceinline__ void StoreSums(const CodeProductParams& p, int row0, 
   }
 }
 
-/// The CTA's sums of its part of K, in `smem`, where those of the next warp are `warp_floats`
-/// further; writes D once all parts are there. Each warp writes its own piece of `smem` first.
-template <class C>
-__device__ __forceinline__ void FinishCodes(const CodeProductParams& p,
-                                            const float (&own)[C::kSubTiles][C::kOctets][4],
-                                            int row0, int token0, int tokens, int split,
-                                            float* smem, int warp_floats) {
-  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32;
-  WriteSums<C>(own, 0, smem + warp * warp_floats);
+/// The CTA's sums of its part of K: kSlices of them are in `smem`, `slice_floats` one from the
+/// next, to one of which a warp adds its rows, from `first_row` on. Writes D once all parts are
+/// there.
+template <class C, int kSlices>
+__device__ __forceinline__ void FinishSlices(const CodeProductParams& p,
+                                             const float (&own)[C::kSubTiles][C::kOctets][4],
+                                             int row0, int token0, int tokens, int split,
+                                             float* smem, int slice_floats, int slice,
+                                             int first_row) {
+  const int thread = static_cast<int>(threadIdx.x);
+  WriteSums<C>(own, first_row, smem + slice * slice_floats);
   __syncthreads();
   const auto sum_of = [&](int token, int row) {
     float sum = 0;
 #pragma unroll
-    for (int w = 0; w < C::kWarps; ++w) {
-      sum += smem[w * warp_floats + token * C::kSumPitch + row];
-    }
+    for (int i = 0; i < kSlices; ++i) sum += smem[i * slice_floats + token * C::kSumPitch + row];
     return sum;
   };
   if (p.splits == 1) {
@@ -121,6 +121,16 @@ __device__ __forceinline__ void FinishCodes(const CodeProductParams& p,
     return sum;
   });
   if (thread == 0) p.arrived[tile] = 0;
+}
+
+/// Each warp has all rows of the CTA, and a piece of `smem`.
+template <class C>
+__device__ __forceinline__ void FinishCodes(const CodeProductParams& p,
+                                            const float (&own)[C::kSubTiles][C::kOctets][4],
+                                            int row0, int token0, int tokens, int split,
+                                            float* smem, int warp_floats) {
+  FinishSlices<C, C::kWarps>(p, own, row0, token0, tokens, split, smem, warp_floats,
+                             static_cast<int>(threadIdx.x) / 32, 0);
 }
 
 }  // namespace culet::cuda_ops

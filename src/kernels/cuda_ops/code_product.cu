@@ -14,7 +14,8 @@ std::vector<const CodeProductKernel*> All() {
   std::vector<const CodeProductKernel*> all;
   for (const auto kernels :
        {Uint4Products(), Uint4Streams(), E2m1Products(), E2m1Streams(), E2m1ProductsBy16(),
-        Int8Products(), Uint4Directs(), E2m1Directs(), E4m3Products(), E4m3Directs()}) {
+        Int8Products(), Uint4Directs(), E2m1Directs(), E4m3Products(), E4m3Directs(), Uint4Tiles(),
+        E2m1Tiles(), E4m3Tiles()}) {
     for (const CodeProductKernel& kernel : kernels) all.push_back(&kernel);
   }
   return all;

@@ -70,7 +70,8 @@ struct CodeProductKernel {
   int stage_bytes, token_bytes;  ///< of a warp's stage: codes, and what a token adds
   int scale_bytes, sum_bytes;
   int rings = kCodeProductWarps;
-  bool direct = false;  ///< code_direct.cuh: codes go straight to registers
+  bool direct = false;  ///< codes go straight to registers: code_direct.cuh, code_tile.cuh
+  bool tiles = false;   ///< of tokens: code_tile.cuh
 
   /// Dynamic shared memory for a product of `m` tokens.
   int SmemBytes(int m) const noexcept;
