@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <cstdint>
+#include <cstring>
 #include <random>
 #include <string>
 #include <utility>
@@ -14,12 +14,14 @@
 #include "base/float_types.h"
 #include "grouped.h"
 #include "jobs.h"
+#include "kernels/sm90/grouped/skinny.h"
 #include "kernels/sm90/grouped/swap.h"
 #include "on_device.h"
 
 namespace culet {
 namespace {
 
+using sm90::GroupedSkinnyKernel;
 using sm90::GroupedSwapKernel;
 
 constexpr int kRows = 700, kGuardRows = 3, kSms = 132;
@@ -52,14 +54,38 @@ struct Options {
   int splits = 1;
 };
 
-std::string NameOf(const GroupedSwapKernel& kernel, const Case& c, const Options& o) {
-  return fmt::format("{}/k{} n={} k={} {}{}{}{}{} to {}", kernel.id, o.splits, o.n, o.k, c.name,
+std::string IdOf(const GroupedSwapKernel& kernel) { return kernel.id; }
+std::string IdOf(const GroupedSkinnyKernel& kernel) { return kernel.Id(); }
+
+// Why the kernel does not launch the problem, or null.
+const char* Start(const GroupedSwapKernel& kernel, const sm90::GroupedProblem& p, int splits,
+                  const std::string& name) {
+  if (const char* const why = WhyNotGrouped(p, *kernel.format, kernel.gated)) return why;
+  sm90::GroupedSwapLaunch launch;
+  if (!PlanGroupedSwap(kernel, p, splits, kSms, &launch)) return "no plan";
+  CheckCuda(sm90::LoadKernel(kernel.function, kernel.smem_bytes), name);
+  CheckCuda(launch.Start(nullptr), name);
+  return nullptr;
+}
+const char* Start(const GroupedSkinnyKernel& kernel, const sm90::GroupedProblem& p, int splits,
+                  const std::string& name) {
+  if (const char* const why = WhyNotGroupedSkinny(p, *kernel.format, kernel.gated)) return why;
+  const sm90::GroupedSkinnyLaunch launch = PlanGroupedSkinny(kernel, p, splits, kSms);
+  CheckCuda(sm90::LoadKernel(kernel.function, launch.shape.smem_bytes), name);
+  CheckCuda(launch.Start(nullptr), name);
+  return nullptr;
+}
+
+template <class Kernel>
+std::string NameOf(const Kernel& kernel, const Case& c, const Options& o) {
+  return fmt::format("{}/k{} n={} k={} {}{}{}{}{} to {}", IdOf(kernel), o.splits, o.n, o.k, c.name,
                      o.gathers ? ", gathered" : "", o.factors ? ", factors" : "",
                      o.bias ? ", bias" : "", o.clamped ? ", clamped" : "",
                      o.output == DataType::kFloat32 ? "f32" : "bf16");
 }
 
-bool CheckSwap(const GroupedSwapKernel& kernel, const Case& c, const Options& o) {
+template <class Kernel>
+bool Check(const Kernel& kernel, const Case& c, const Options& o) {
   const bool fp8 = kernel.format->element_bytes == 1, gated = kernel.gated;
   const int groups = 8, parts = gated ? 2 : 1, a_rows = o.gathers ? 90 : kRows;
   const int k_blocks = (o.k + 127) / 128, n_blocks = (o.n + 127) / 128;
@@ -67,7 +93,8 @@ bool CheckSwap(const GroupedSwapKernel& kernel, const Case& c, const Options& o)
   const auto size = [](std::int64_t count) { return static_cast<std::size_t>(count); };
   const auto pick = [&](std::size_t count, int most) {
     std::vector<float> values(count);
-    for (float& x : values) x = static_cast<float>(static_cast<int>(random() % (2 * most + 1)) - most);
+    for (float& x : values)
+      x = static_cast<float>(static_cast<int>(random() % (2 * most + 1)) - most);
     return values;
   };
   const std::vector<float> a = pick(size(std::int64_t{a_rows} * o.k), 3);
@@ -131,17 +158,10 @@ bool CheckSwap(const GroupedSwapKernel& kernel, const Case& c, const Options& o)
   p.ldd = o.n, p.d_type = o.output;
   if (o.clamped) p.gate = sm90::GroupedGate::kClamped, p.limit = 2, p.slope = 1.702f;
   const std::string name = NameOf(kernel, c, o);
-  sm90::GroupedSwapLaunch launch;
-  if (const char* const why = WhyNotGrouped(p, *kernel.format, gated); why != nullptr) {
+  if (const char* const why = Start(kernel, p, o.splits, name); why != nullptr) {
     fmt::print("grouped: {}: {}\n", name, why);
     return false;
   }
-  if (!PlanGroupedSwap(kernel, p, o.splits, kSms, &launch)) {
-    fmt::print("grouped: {}: no plan\n", name);
-    return false;
-  }
-  CheckCuda(sm90::LoadKernel(kernel.function, kernel.smem_bytes), name);
-  CheckCuda(launch.Start(nullptr), name);
   CheckCuda(cudaDeviceSynchronize(), name);
   std::vector<std::uint8_t> found(elements * width);
   CheckCuda(cudaMemcpy(found.data(), d.data(), found.size(), cudaMemcpyDeviceToHost), name);
@@ -166,10 +186,8 @@ bool CheckSwap(const GroupedSwapKernel& kernel, const Case& c, const Options& o)
   std::vector<double> expected(elements, std::nan(""));
   for (int g = 0; g < groups; ++g) {
     const std::int64_t start = c.starts[size(g)];
-    const std::int64_t end =
-        std::min<std::int64_t>(c.counts.empty() ? c.starts[size(g) + 1]
-                                                : start + std::max(c.counts[size(g)], 0),
-                               kRows);
+    const std::int64_t end = std::min<std::int64_t>(
+        c.counts.empty() ? c.starts[size(g) + 1] : start + std::max(c.counts[size(g)], 0), kRows);
     for (std::int64_t row = std::max<std::int64_t>(start, 0); row < end; ++row) {
       int source = static_cast<int>(row);
       if (o.gathers) source = index[size(row)] < 0 ? -1 : index[size(row)] / 2;
@@ -200,7 +218,8 @@ bool CheckSwap(const GroupedSwapKernel& kernel, const Case& c, const Options& o)
       for (std::size_t j = 0; j < width; ++j) right = right && found[i * width + j] == 0xff;
     } else {
       std::uint32_t bits = 0;
-      for (std::size_t j = 0; j < width; ++j) bits |= std::uint32_t{found[i * width + j]} << (8 * j);
+      for (std::size_t j = 0; j < width; ++j)
+        bits |= std::uint32_t{found[i * width + j]} << (8 * j);
       float value = 0;
       if (width == 4) {
         std::memcpy(&value, &bits, 4);
@@ -210,11 +229,10 @@ bool CheckSwap(const GroupedSwapKernel& kernel, const Case& c, const Options& o)
       got = static_cast<double>(value);
       const double bound = (gated ? 2e-5 : 0) * std::abs(expected[i]) + (gated ? 1e-6 : 0);
       // Plain sums are exact, and rounded once.
-      right = width == 2 && !gated
-                  ? static_cast<std::uint16_t>(bits) ==
-                        FloatToBfloat16(static_cast<float>(expected[i]))
-                  : std::abs(got - expected[i]) <=
-                        bound + (width == 2 ? std::abs(expected[i]) / 250 : 0);
+      right = width == 2 && !gated ? static_cast<std::uint16_t>(bits) ==
+                                         FloatToBfloat16(static_cast<float>(expected[i]))
+                                   : std::abs(got - expected[i]) <=
+                                         bound + (width == 2 ? std::abs(expected[i]) / 250 : 0);
     }
     if (right) continue;
     fmt::print("grouped: {}: row {} column {} is {} instead of {}\n", name,
@@ -225,30 +243,39 @@ bool CheckSwap(const GroupedSwapKernel& kernel, const Case& c, const Options& o)
   return true;
 }
 
+// How many of a kernel's launches are wrong. `most_splits`: 1, or at least 4.
+template <class Kernel>
+int CountWrong(const Kernel& kernel, int most_splits, int* count) {
+  int wrong = 0;
+  for (const Case& c : Cases()) {
+    std::vector<Options> options = {{.n = 128, .k = 128}, {.n = 264, .k = 1040}};
+    if (kernel.format->element_bytes == 1 && kernel.gated) options[1].n = 192;
+    options.push_back({.n = 320, .k = 400, .gathers = true, .output = DataType::kFloat32});
+    options.push_back({.n = 64, .k = 80, .gathers = true, .factors = true, .bias = true});
+    if (kernel.gated) {
+      options.push_back({.n = 128, .k = 272, .bias = true, .clamped = true});
+    }
+    if (most_splits > 1) {
+      options.push_back({.n = 128, .k = 1040, .splits = 2});
+      options.push_back({.n = 320, .k = 528, .gathers = true, .bias = true, .splits = 4});
+    }
+    for (const Options& o : options) {
+      wrong += Check(kernel, c, o) ? 0 : 1;
+      ++*count;
+    }
+  }
+  return wrong;
+}
+
 }  // namespace
 
 bool CheckGroupedSwaps() {
   int count = 0, wrong = 0;
-  for (const GroupedSwapKernel& kernel : sm90::GroupedSwapKernels()) {
-    for (const Case& c : Cases()) {
-      std::vector<Options> options = {{.n = 128, .k = 128}, {.n = 264, .k = 1040}};
-      if (kernel.format->element_bytes == 1 && kernel.gated) options[1].n = 192;
-      options.push_back({.n = 320, .k = 400, .gathers = true, .output = DataType::kFloat32});
-      options.push_back({.n = 64, .k = 80, .gathers = true, .factors = true, .bias = true});
-      if (kernel.gated) {
-        options.push_back({.n = 128, .k = 272, .bias = true, .clamped = true});
-      }
-      if (kernel.split_tokens > 0) {
-        options.push_back({.n = 128, .k = 1040, .splits = 2});
-        options.push_back({.n = 320, .k = 272, .gathers = true, .bias = true, .splits = 4});
-      }
-      for (const Options& o : options) {
-        wrong += CheckSwap(kernel, c, o) ? 0 : 1;
-        ++count;
-      }
-    }
-  }
-  if (wrong == 0) fmt::print("grouped swap: {} launches right\n", count);
+  for (const GroupedSwapKernel& kernel : sm90::GroupedSwapKernels())
+    wrong += CountWrong(kernel, kernel.split_tokens > 0 ? sm90::kMostGroupedSplits : 1, &count);
+  for (const GroupedSkinnyKernel& kernel : sm90::GroupedSkinnyKernels())
+    wrong += CountWrong(kernel, sm90::kMostGroupedWarps, &count);
+  if (wrong == 0) fmt::print("grouped swap and skinny: {} launches right\n", count);
   return wrong == 0;
 }
 
