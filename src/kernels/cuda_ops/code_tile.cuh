@@ -100,6 +100,7 @@ class TileWarp : private CodeLanes<C> {
   using typename Lanes::Words;
   static constexpr bool kBlocks = C::kScales == CodeScales::kBlocks;
   static constexpr bool kPowers = C::kScales == CodeScales::kPowers;
+  static constexpr int kTogether = 4;  // octets
 
   __device__ __forceinline__ int BlockOf(int i) const { return begin_ + i * C::kSlices + slice_; }
   __device__ __forceinline__ void LoadCodes(int i, Words& to) const {
@@ -178,16 +179,21 @@ class TileWarp : private CodeLanes<C> {
         nans_.Look(s, upper, lower);
         Lanes::template MakeFragments<true>(upper, lower, factors[2 * s], factors[2 * s + 1], a[s]);
       }
+      // Sums that follow each other are different ones, since each waits for its last.
 #pragma unroll
-      for (int t = 0; t < C::kOctets; ++t) {
-        std::uint32_t b[2 * C::kWordSteps];
-        LoadTokens(stage, t, word, b);
+      for (int first = 0; first < C::kOctets; first += kTogether) {
+        std::uint32_t b[kTogether][2 * C::kWordSteps];
+#pragma unroll
+        for (int t = 0; t < kTogether; ++t) LoadTokens(stage, first + t, word, b[t]);
 #pragma unroll
         for (int step = 0; step < C::kWordSteps; ++step) {
 #pragma unroll
-          for (int s = 0; s < C::kSubTiles; ++s) {
-            MultiplyAdd<T>(kBlocks ? parts[s][t] : sums[s][t], a[s][step], b[2 * step],
-                           b[2 * step + 1]);
+          for (int t = 0; t < kTogether; ++t) {
+#pragma unroll
+            for (int s = 0; s < C::kSubTiles; ++s) {
+              MultiplyAdd<T>(kBlocks ? parts[s][first + t] : sums[s][first + t], a[s][step],
+                             b[t][2 * step], b[t][2 * step + 1]);
+            }
           }
         }
       }
