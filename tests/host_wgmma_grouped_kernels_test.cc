@@ -66,6 +66,34 @@ std::string WhyOf(const char* id, const GroupedArgs& args) {
   return desc.ok() ? Find(id)->why(*desc).reason() : desc.status().message();
 }
 
+// Where each token has rows of its own, streaming weights to warps wins; tiles win where many
+// share.
+TEST(HostWgmmaGroupedKernels, FewRowsGoToSkinnyKernels) {
+  const auto best = [](int tokens, bool gated) {
+    GroupedArgs args;
+    args.groups = 128, args.rows = args.a_rows = tokens * 8;
+    args.n = gated ? 768 : 2048, args.k = gated ? 2048 : 768;
+    args.type = DataType::kBfloat16;
+    if (gated) args.epilogue = Epilogue::kGatedSilu;
+    args.expected_tokens = tokens, args.expected_active = 8, args.expected_experts = 128;
+    args.pdl = true;
+    const GemmDesc desc = *DescribeGrouped(args, 900);
+    std::pair<double, std::string> found = {1e9, ""};
+    for (const auto& kernel : Kernels()) {
+      if (!kernel->why(desc).ok()) continue;
+      for (int splits = 1; splits <= kernel->GetMaxSplits(ShapeOf(desc), 0, 0, 0); ++splits) {
+        const double us = kernel->PredictUs(desc, H200(), RatesOfH200(), 0, splits);
+        if (us < found.first) found = {us, kernel->id()};
+      }
+    }
+    return found.second;
+  };
+  for (const bool gated : {false, true}) {
+    EXPECT_THAT(best(1, gated), HasSubstr("skinny"));
+    EXPECT_THAT(best(64, gated), testing::Not(HasSubstr("skinny")));
+  }
+}
+
 TEST(HostWgmmaGroupedKernels, WhatTheyTake) {
   const char* const swap = "sm90_bf16_grouped/128x32";
   GroupedArgs args = SomeArgs();

@@ -127,7 +127,7 @@ void Check(const std::string& id, const Case& of) {
     ASSERT_EQ(WhyNotGroupedSkinny(p, format, of.gated), nullptr);
     ASSERT_LE(of.splits, GroupedSkinnyMaxSplits(*skinny, of.k));
     of_skinny = PlanGroupedSkinny(*skinny, p, of.splits, kMultiprocessors);
-    ASSERT_EQ(LoadKernel(skinny->function, of_skinny.shape.smem_bytes), cudaSuccess);
+    ASSERT_EQ(Load(*skinny), cudaSuccess);
   }
   if (of.pdl) {  // rows of A are what the kernel before writes last
     for (std::int64_t i = 0; i < a_rows * lda; ++i) a.Set(i, NAN);

@@ -71,7 +71,7 @@ const char* Start(const GroupedSkinnyKernel& kernel, const sm90::GroupedProblem&
                   const std::string& name) {
   if (const char* const why = WhyNotGroupedSkinny(p, *kernel.format, kernel.gated)) return why;
   const sm90::GroupedSkinnyLaunch launch = PlanGroupedSkinny(kernel, p, splits, kSms);
-  CheckCuda(sm90::LoadKernel(kernel.function, launch.shape.smem_bytes), name);
+  CheckCuda(Load(kernel), name);
   CheckCuda(launch.Start(nullptr), name);
   return nullptr;
 }

@@ -28,6 +28,8 @@ const char* WhyNotGroupedSkinny(const GroupedProblem&, const FormatInfo&, bool) 
   return "the emulation has none";
 }
 
+cudaError_t Load(const GroupedSkinnyKernel&) { return cudaErrorInvalidValue; }
+
 GroupedSkinnyLaunch PlanGroupedSkinny(const GroupedSkinnyKernel&, const GroupedProblem&, int, int) {
   return {};
 }

@@ -290,21 +290,18 @@ Result<std::unique_ptr<GroupedExperts>> GroupedExperts::Create(Gemm& gemm, Devic
   const int splits = choice->splits;
   made->kernel_ = swap ? choice->swap->id : choice->skinny->Id();
   if (splits > 1) made->kernel_ += "/k" + std::to_string(splits);
-  const void* function = nullptr;
-  int smem_bytes = 0;
+  cudaError_t loaded = cudaSuccess;
   if (swap) {
     sm90::GroupedSwapLaunch launch;
     if (!PlanGroupedSwap(*choice->swap, problem, splits, device.units, &launch))
       return std::unique_ptr<GroupedExperts>();
-    function = launch.function, smem_bytes = launch.shape.smem_bytes;
+    loaded = sm90::LoadKernel(choice->swap->function, choice->swap->smem_bytes);
     made->launch_ = launch;
   } else {
-    const auto launch = PlanGroupedSkinny(*choice->skinny, problem, splits, device.units);
-    function = launch.function, smem_bytes = launch.shape.smem_bytes;
-    made->launch_ = launch;
+    loaded = Load(*choice->skinny);
+    made->launch_ = PlanGroupedSkinny(*choice->skinny, problem, splits, device.units);
   }
-  CULET_RETURN_IF_ERROR(
-      CudaStatus(sm90::LoadKernel(function, smem_bytes), "loading " + made->kernel_));
+  CULET_RETURN_IF_ERROR(CudaStatus(loaded, "loading " + made->kernel_));
   return made;
 }
 

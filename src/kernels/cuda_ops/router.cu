@@ -293,8 +293,8 @@ cudaError_t Router(const RouterArgs& args, LaunchStream stream) {
                                                     std::bool_constant<kOne>) {
       const auto kernel =
           few ? &RouterKernel<T, 1, kCodes, kOne> : &RouterKernel<T, 4, kCodes, kOne>;
-      const cudaError_t error =
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+      const cudaError_t error = cudaFuncSetAttribute(
+          kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kMostRouterShared));
       if (error != cudaSuccess) return error;
       return LaunchClusters(kernel, dim3(1, kRouterBlocks), kThreads, shared, kRouterBlocks, stream,
                             args);

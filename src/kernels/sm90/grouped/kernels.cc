@@ -186,8 +186,7 @@ class GroupedSkinny final : public GroupedKernel {
     const RelaxedCapture relaxed;
     const GroupedSkinnyLaunch launch =
         PlanGroupedSkinny(kernel_, problem, spec.splits, gemm.device().units);
-    CULET_RETURN_IF_ERROR(
-        CudaStatus(LoadKernel(launch.function, launch.shape.smem_bytes), "loading " + id()));
+    CULET_RETURN_IF_ERROR(CudaStatus(Load(kernel_), "loading " + id()));
     return CudaStatus(launch.Start(stream), "launching " + id());
   }
 

@@ -31,6 +31,10 @@ bool IsAligned(const void* pointer, std::int64_t bytes) {
 
 }  // namespace
 
+cudaError_t Load(const GroupedSkinnyKernel& kernel) {
+  return LoadKernel(kernel.function, kMostGroupedWarps * kernel.warp_bytes);
+}
+
 int GroupedSkinnyMaxSplits(const GroupedSkinnyKernel& kernel, int k) {
   return std::min(kMostGroupedWarps, CeilDiv(k, kernel.block_k()));
 }

@@ -59,6 +59,9 @@ struct GroupedSkinnyKernel {
 /// All kernels, the formats one after the other.
 std::span<const GroupedSkinnyKernel> GroupedSkinnyKernels();
 
+/// Loads the kernel on the current device and allows it the shared memory of its largest launch.
+cudaError_t Load(const GroupedSkinnyKernel& kernel);
+
 /// The most warps that can share K: each needs a k-block.
 int GroupedSkinnyMaxSplits(const GroupedSkinnyKernel& kernel, int k);
 
