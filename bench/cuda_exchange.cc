@@ -1,11 +1,13 @@
 // Times sums over the GPUs of a host inside CUDA graphs: NCCL, and this library's kernels.
-//   cuda_exchange [--ranks 2] [--seconds 55] [--sums] [--norms] [--kill RANK]
-// Starts the other ranks itself, one a GPU, and ends all of them within that time; without --sums
-// and --norms does both. A row of the first table is a sum of float32 of that size on each rank; of
-// the second, rows of a width: the sum, the residual sum and the RMS norm (to bfloat16), by NCCL or
-// the kernels' sums and the norm's kernel, or by one kernel. "bf16": summands cross as bfloat16.
-// Microseconds of one, the median of replays of a graph of 40, on the rank that came last. Every
-// result is checked ("WRONG"). --kill: that rank dies in the midst, and the others say so.
+//   cuda_exchange [--ranks 2] [--seconds 55] [--sums] [--norms] [--check] [--kill RANK]
+// Starts the other ranks itself, one a GPU, where no launcher did, and ends all of them within that
+// time; without --sums and --norms does both. A row of the first table is a sum of float32 of that
+// size on each rank; of the second, rows of a width: the sum, the residual sum and the RMS norm (to
+// bfloat16), by NCCL or the kernels' sums and the norm's kernel, or by one kernel. "bf16": summands
+// cross as bfloat16. Microseconds of one, the median of replays of a graph of 40, on the rank that
+// came last. Every result is checked ("WRONG"). --check: a few launches of a few sizes, not timed,
+// as compute-sanitizer can watch them.
+// --kill: that rank dies in the midst, and the others say so.
 #include <cuda_runtime.h>
 #include <signal.h>
 #include <spawn.h>
@@ -83,14 +85,24 @@ struct Bench {
   std::shared_ptr<RankExchange> nccl, peers;
   ExchangePeers own;
   int units = 1, kill = -1;
-  bool wrong = false;
+  bool check = false, wrong = false;
   RankExchange& watch() const { return peers != nullptr ? *peers : *nccl; }
 };
 
 using Launches = std::function<Status(ExchangeStream)>;
 
-// Microseconds of one launch; below 0 where it is not there.
+// Microseconds of one launch; 0 where only its result is wanted.
 double Time(Bench& bench, const Launches& launch) {
+  if (bench.check) {
+    Check(cudaDeviceSynchronize(), "synchronize");
+    constexpr int kChecked = 3;
+    for (int i = 0; i < kChecked; ++i) Check(launch({bench.stream, i > 0}));
+    bench.watch().BeginWait();
+    const cudaError_t error = cudaStreamSynchronize(bench.stream);
+    Check(bench.watch().EndWait());
+    Check(error, "synchronize");
+    return 0;
+  }
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t replay = nullptr;
   Check(cudaStreamBeginCapture(bench.stream, cudaStreamCaptureModeRelaxed), "capture");
@@ -171,7 +183,8 @@ void Sums(Bench& bench) {
     std::printf("%10s %12s %12s %12s %12s %12s %12s\n", "bytes", "nccl", "peers", "f32 push",
                 "bf16 push", "f32 2 shots", "bf16 2 shots");
   }
-  for (std::size_t bytes = 8192; bytes <= std::size_t{64} << 20; bytes *= 2) {
+  const std::size_t most = std::size_t{bench.check ? 1u : 64u} << 20;
+  for (std::size_t bytes = 8192; bytes <= most; bytes *= bench.check ? 8 : 2) {
     const std::size_t count = bytes / sizeof(float);
     const Buffer<float> x(Values(own_rank, count));
     const auto time = [&](const std::function<Status(const Buffer<float>&, ExchangeStream)>& run) {
@@ -231,6 +244,7 @@ void Norms(Bench& bench) {
   }
   for (const int width : {4096, 8192}) {
     for (const int rows : {1, 2, 4, 8, 16, 32, 64}) {
+      if (bench.check && (width > 4096 || (rows != 1 && rows != 8 && rows != 64))) continue;
       const auto count = static_cast<std::size_t>(rows * width);
       const Buffer<float> x(Values(own_rank, count)), residual(Values(77, count));
       const Buffer<float> gamma(std::vector<float>(static_cast<std::size_t>(width), 0.5f));
@@ -328,7 +342,7 @@ void Norms(Bench& bench) {
 
 struct Options {
   int ranks = 2, seconds = 55, kill = -1;
-  bool sums = false, norms = false;
+  bool sums = false, norms = false, check = false;
 };
 
 int Run(const Options& options, const RankOptions& rank) {
@@ -339,6 +353,7 @@ int Run(const Options& options, const RankOptions& rank) {
   DeviceMemory& memory = CudaMemory(rank.local_rank);
   Bench bench(ranks);
   bench.kill = options.kill;
+  bench.check = options.check;
   Check(cudaStreamCreateWithFlags(&bench.stream, cudaStreamNonBlocking), "stream");
   Check(cudaDeviceGetAttribute(&bench.units, cudaDevAttrMultiProcessorCount, rank.local_rank),
         "units");
@@ -405,6 +420,8 @@ int Main(int argc, char** argv) {
       options.kill = number();
     } else if (arg == "--sums") {
       options.sums = true;
+    } else if (arg == "--check") {
+      options.check = true;
     } else if (arg == "--norms") {
       options.norms = true;
     } else {
@@ -418,6 +435,13 @@ int Main(int argc, char** argv) {
   rank.size = options.ranks;
   rank.start_seconds = 20;
   rank.wait_seconds = 10;
+  const auto launched = RanksOfLauncher();
+  Check(launched.status());
+  if (launched->has_value()) {
+    rank = **launched;
+    own_rank = rank.rank;
+    return Run(options, rank);
+  }
   if (const char* const number = std::getenv("CUDA_EXCHANGE_RANK")) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     own_rank = rank.rank = rank.local_rank = std::atoi(number);
