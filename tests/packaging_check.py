@@ -21,7 +21,7 @@ from pathlib import Path
 
 from bare_root import BareRoot
 from exports_check import package_environment
-from python_check import INSTALLED_TESTS
+from python_check import installed_tests
 
 SKIPPED = 77
 OLDEST_USER = (2, 34)     # the glibc of RHEL 9; Ubuntu 22.04 has 2.35
@@ -92,8 +92,7 @@ class Packaging:
         programs = self.fresh("user")
         self.pip("--python", programs / "python", "install", "--no-index", wheel)
         away = self.environment | {"PATH": str(self.folder / "nowhere")}
-        run(programs / "python", "-m", "unittest", *INSTALLED_TESTS, cwd=self.source / "tests/python",
-            env=away)
+        run(*installed_tests(programs / "python"), cwd=self.source / "tests/python", env=away)
         self.check_cli(programs, away)
 
     def check_tag(self, wheel):
