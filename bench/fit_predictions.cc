@@ -2,9 +2,10 @@
 // measurements and judges them on layers that no fit saw.
 //   gunzip -c bench/predictions_h200.csv.gz | fit_predictions [judge | fit [ROUNDS] | cross
 //   [FOLDS]] [direct]
-// The input has a line a launch: layer,m,n,k,pdl,kernel,swizzle,splits,us (D in BF16; sm90_bench
-// --both makes such a log); to a fit layers are of kernels that let TMA fill the last tiles with
-// zeros, unless their names start with "cut.". What counts is regret: the measured time of the
+// The input has a line a launch and names its columns: layer,m,n,k,pdl,kernel,swizzle,splits,us, or
+// those of `culet bench --shapes FILE --kernels all --csv`, with --pdl and without, one behind the
+// other (D in BF16). To a fit layers are of kernels that let TMA fill the last tiles with zeros,
+// unless their names start with "cut.". What counts is regret: the measured time of the
 // launch that is predicted best over that of the best one. `judge` tells it for the constants that
 // stand; `fit` prints constants fitted to all lines; `cross` fits to all layers but a fold's, and
 // judges each fold. `direct`: the lines are of formats whose sums the tensor core keeps over all of
@@ -15,11 +16,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <initializer_list>
 #include <iostream>
 #include <map>
 #include <random>
 #include <set>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -95,22 +96,69 @@ bool Resolve(const std::string& kernel, Launch& launch) {
   return false;
 }
 
+// Where a line has each column, by the names of either kind of file; -1: nowhere.
+struct Columns {
+  int layer = -1, m = -1, n = -1, k = -1, pdl = -1, kernel = -1, swizzle = -1, splits = -1, us = -1;
+  int serial = -1, variant = -1;  // launches in other ways, which have no prediction of their own
+
+  explicit Columns(const std::vector<std::string>& names) {
+    const auto find = [&](std::initializer_list<const char*> either) {
+      for (std::size_t i = 0; i < names.size(); ++i)
+        for (const char* name : either)
+          if (names[i] == name) return static_cast<int>(i);
+      return -1;
+    };
+    layer = find({"layer", "name"}), m = find({"m"}), n = find({"n"}), k = find({"k"});
+    pdl = find({"pdl"}), kernel = find({"kernel"}), swizzle = find({"swizzle"});
+    splits = find({"splits"}), us = find({"us", "time_us"});
+    serial = find({"serial"}), variant = find({"variant"});
+  }
+  bool complete() const {
+    return std::min({layer, m, n, k, pdl, kernel, swizzle, splits, us}) >= 0;
+  }
+};
+
+// Of a line of CSV; what stands in quotes may hold commas.
+std::vector<std::string> Cells(const std::string& line) {
+  std::vector<std::string> cells(1);
+  bool quoted = false;
+  for (const char c : line) {
+    if (c == '"') {
+      quoted = !quoted;
+    } else if (c == ',' && !quoted) {
+      cells.emplace_back();
+    } else {
+      cells.back() += c;
+    }
+  }
+  return cells;
+}
+
 std::vector<Row> Read(std::istream& in) {
   std::map<std::tuple<std::string, int, int, int, bool>, Row> rows;
   std::string line;
   int unknown = 0;
+  Columns columns({});
   while (std::getline(in, line)) {
-    std::vector<std::string> c;
-    std::stringstream cells(line);
-    for (std::string cell; std::getline(cells, cell, ',');) c.push_back(cell);
-    if (c.size() != 9 || c[0] == "layer") continue;
-    const int m = std::atoi(c[1].c_str()), n = std::atoi(c[2].c_str()), k = std::atoi(c[3].c_str());
-    const bool pdl = c[4] == "1";
+    const std::vector<std::string> c = Cells(line);
+    if (const Columns named(c); named.complete()) {
+      columns = named;
+      continue;
+    }
+    if (!columns.complete() || c.size() <= static_cast<std::size_t>(columns.us)) continue;
+    const auto text = [&](int column) { return c[static_cast<std::size_t>(column)]; };
+    const auto number = [&](int column) { return std::atoi(text(column).c_str()); };
+    if (columns.serial >= 0 && number(columns.serial) != 0) continue;
+    if (columns.variant >= 0 && number(columns.variant) != 0) continue;
+    const int m = number(columns.m), n = number(columns.n), k = number(columns.k);
+    const bool pdl = number(columns.pdl) != 0;
+    const std::string layer = text(columns.layer), kernel = text(columns.kernel);
     Launch launch;
-    launch.us = std::atof(c[8].c_str());
-    launch.name = c[5] + "@" + c[6] + "@" + c[7];
-    launch.swizzle = std::atoi(c[6].c_str()), launch.splits = std::atoi(c[7].c_str());
-    if (!Resolve(c[5], launch)) {
+    launch.us = std::atof(text(columns.us).c_str());
+    if (launch.us <= 0) continue;  // refused
+    launch.name = kernel + "@" + text(columns.swizzle) + "@" + text(columns.splits);
+    launch.swizzle = number(columns.swizzle), launch.splits = number(columns.splits);
+    if (!Resolve(kernel, launch)) {
       ++unknown;
       continue;
     }
@@ -119,8 +167,8 @@ std::vector<Row> Read(std::istream& in) {
       while (launch.max_swizzle < 4 &&
              (1 << launch.max_swizzle) < CeilDiv(m, launch.fp8_block->tile_m))
         ++launch.max_swizzle;
-    Row& row = rows[{c[0], m, n, k, pdl}];
-    row.layer = c[0], row.p = {m, n, k}, row.pdl = pdl;
+    Row& row = rows[{layer, m, n, k, pdl}];
+    row.layer = layer, row.p = {m, n, k}, row.pdl = pdl;
     row.zeros = AllTimes::fits && !AllTimes::direct && !row.layer.starts_with("cut.");
     row.best_us = std::min(row.best_us, launch.us);
     row.launches.push_back(launch);

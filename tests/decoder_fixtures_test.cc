@@ -1,12 +1,15 @@
 // Whole models against outputs that this library had no part in: the repository's own checkpoints
 // (tests/goldens), and fixtures from the models' own library where they are there.
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "asan.h"
 #include "culet/decoder.h"
 #include "culet/dispatch.h"
 #include "culet/gemm.h"
@@ -83,6 +86,11 @@ class Fixtures : public testing::TestWithParam<std::tuple<Case, Backend>> {
  protected:
   void SetUp() override {
     const auto [test_case, backend] = GetParam();
+    const std::string_view test = testing::UnitTest::GetInstance()->current_test_info()->name();
+    if (kSanitized && backend == Backend::kReference &&
+        !(test.starts_with("LogitsAndHiddenStates") || test.starts_with("RaggedBatch"))) {
+      GTEST_SKIP() << "a loop an operation, which the others have run from end to end";
+    }
     folder_ = test_case.own ? OwnGoldens(test_case.name) : FixtureFolder(test_case.name);
     if (folder_.empty()) {
       GTEST_SKIP() << "no fixture " << test_case.name
@@ -159,8 +167,10 @@ TEST_P(Fixtures, GreedyTokens) {
   const int sequence = *session.AddSequence();
   auto result = session.Prefill(sequence, goldens_.input_ids);
   ASSERT_TRUE(result.ok()) << result.status().ToString();
+  const std::size_t steps =
+      std::min<std::size_t>(goldens_.greedy_ids.size(), kSanitized ? 6 : SIZE_MAX);
   std::size_t compared = 0;
-  for (std::size_t i = 0; i < goldens_.greedy_ids.size(); ++i) {
+  for (std::size_t i = 0; i < steps; ++i) {
     if (goldens_.greedy_margin[i] > kLeastMargin) {
       EXPECT_EQ(result->next[0], goldens_.greedy_ids[i])
           << "token " << i << " of margin " << goldens_.greedy_margin[i];
@@ -171,7 +181,7 @@ TEST_P(Fixtures, GreedyTokens) {
     result = session.Step({&next, 1});
     ASSERT_TRUE(result.ok()) << result.status().ToString();
   }
-  EXPECT_GE(compared, (goldens_.greedy_ids.size() + 1) / 2);
+  EXPECT_GE(compared, (steps + 1) / 2);
 }
 
 // Two sequences of different lengths in one batch, one of them joined in the middle: each gives

@@ -12,6 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "asan.h"
 #include "culet/decoder.h"
 #include "culet/safetensors.h"
 
@@ -105,11 +106,12 @@ TEST(HostileSafetensors, EachIsRefusedWithItsReason) {
   }
 }
 
-// As long as headers may be, and a byte longer.
+// As long as headers may be, and a byte longer. Sanitizers, to which the end of a header is as that
+// of any other, read a hundredth of it.
 TEST(HostileSafetensors, HeadersOf100Megabytes) {
-  constexpr std::size_t kMost = 100'000'000;
+  constexpr std::size_t kMost = 100'000'000, kLong = kSanitized ? kMost / 100 : kMost;
   const auto refused = [](std::string header, const char* words) {
-    header.resize(kMost, header.back());
+    header.resize(kLong, header.back());
     const Status status = Parse(File(header, 8));
     EXPECT_EQ(status.code(), StatusCode::kDataLoss) << words;
     EXPECT_THAT(status.message(), HasSubstr(words));
@@ -118,7 +120,7 @@ TEST(HostileSafetensors, HeadersOf100Megabytes) {
   refused(R"({"x)", "no JSON");
   refused(R"({"w":{"shape":[[)", "tensor w: the header has a list");
   const std::string good = Tensor("[2]", "[0,8]");
-  EXPECT_TRUE(Parse(File(good + std::string(kMost - good.size(), ' '), 8)).ok());
+  EXPECT_TRUE(Parse(File(good + std::string(kLong - good.size(), ' '), 8)).ok());
   const Status longer = Parse(File(good + std::string(kMost + 1 - good.size(), ' '), 8));
   EXPECT_THAT(longer.message(), HasSubstr("the format allows 100000000"));
 }

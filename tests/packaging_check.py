@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What pip makes of this checkout, with this build's libraries: a wheel, an editable installation, a
-source distribution. The wheel runs the package's tests and the CLI in a fresh environment with
-nothing on the PATH, and in a root folder with nothing but a Python; auditwheel gives it the tag of
+source distribution. The wheel runs the package's tests of what is installed and the CLI in a fresh environment
+with nothing on the PATH, and in a root folder with nothing but a Python; auditwheel gives it the tag of
 the oldest systems that it is for; a build of another checkout is refused.
 
 Needs the package's build requirement, from the machine or from PyPI; exits with 77, skipped, where
@@ -21,6 +21,7 @@ from pathlib import Path
 
 from bare_root import BareRoot
 from exports_check import package_environment
+from python_check import installed_tests
 
 SKIPPED = 77
 OLDEST_USER = (2, 34)     # the glibc of RHEL 9; Ubuntu 22.04 has 2.35
@@ -91,7 +92,7 @@ class Packaging:
         programs = self.fresh("user")
         self.pip("--python", programs / "python", "install", "--no-index", wheel)
         away = self.environment | {"PATH": str(self.folder / "nowhere")}
-        run(programs / "python", "-m", "unittest", cwd=self.source / "tests/python", env=away)
+        run(*installed_tests(programs / "python"), cwd=self.source / "tests/python", env=away)
         self.check_cli(programs, away)
 
     def check_tag(self, wheel):

@@ -11,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "asan.h"
 #include "base/scales.h"
 #include "culet/decoder.h"
 #include "culet/dispatch.h"
@@ -63,7 +64,7 @@ void AnswerOn(Communicator& ranks, const std::string& folder, const Goldens& gol
   answer.logits = prompt->logits;
   const SequenceTokens next{sequence, {prompt->next.data(), 1}};
   DecodeOptions decode;
-  decode.steps = 12;
+  decode.steps = kSanitized ? 4 : 12;
   const auto made = session->Decode({&next, 1}, decode);
   ASSERT_TRUE(made.ok()) << made.status().ToString();
   answer.tokens = prompt->next;
@@ -85,7 +86,7 @@ void AnswerOn(Communicator& ranks, const std::string& folder, const Goldens& gol
   answer.step_logits = drawn->logits;
   const std::vector<SequenceTokens> parts = {{sequence, {drawn->next.data(), 1}},
                                              {other, {drawn->next.data() + 1, 1}}};
-  decode.steps = 20;
+  decode.steps = kSanitized ? 4 : 20;
   const auto more = session->Decode(parts, decode);
   ASSERT_TRUE(more.ok()) << more.status().ToString();
   for (const DecodedTokens& each : *more) {
@@ -184,7 +185,9 @@ INSTANTIATE_TEST_SUITE_P(
                                      Case{.name = "llama-biases-llama3-tied", .own = true},
                                      Case{.name = "mixtral-shards", .own = true},
                                      Case{.name = "qwen3-moe-shares", .own = true}),
-                     testing::Values(1, 2, 3, 4)),
+                     // Two and three are even and odd parts, and more than some models have heads
+                     // of keys: with sanitizers they say all.
+                     testing::ValuesIn(kSanitized ? std::vector{2, 3} : std::vector{1, 2, 3, 4})),
     [](const auto& info) {
       std::string name = std::get<0>(info.param).name;
       std::replace(name.begin(), name.end(), '-', '_');

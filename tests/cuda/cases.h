@@ -184,12 +184,13 @@ class CudaGraphs : public testing::Test {
   void ExpectReference(const ComputeGraph& graph, const std::string& what, double bound = 0) {
     Compare(GraphCopy(graph, test_.dispatch->memory()).Run(*test_.dispatch), graph, what, bound);
   }
-  /// The same of what a second run gives, with states that the first one left.
+  /// The same, and of what a second run gives, with states that the first one left.
   void ExpectReferenceTwice(const ComputeGraph& graph, const std::string& what, double bound = 0) {
     GraphCopy copy(graph, test_.dispatch->memory()), expected(graph, HostMemory());
-    copy.Run(*test_.dispatch);
-    expected.Run(*reference_);
-    CompareTo(copy.Run(*test_.dispatch), expected.Run(*reference_), graph, what, bound);
+    for (const char* const run : {"", " again"}) {
+      ASSERT_NO_FATAL_FAILURE(CompareTo(copy.Run(*test_.dispatch), expected.Run(*reference_), graph,
+                                        what + run, bound));
+    }
   }
 
   void Compare(const std::vector<std::byte>& value, const ComputeGraph& graph,

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <ostream>
 
 #include "base/scales.h"
@@ -115,6 +116,26 @@ class CudaModels : public testing::TestWithParam<ModelCase> {
     return *std::move(session);
   }
 
+  // Emulated experts take seconds a prompt. Where its length finds nothing more, its beginning will
+  // do, which is longer than windows and chunks.
+  void ShortenEmulatedPrompt() {
+    constexpr std::size_t kTokens = 20;
+    const std::size_t tokens = goldens_.input_ids.size();
+    if (!test_.dispatch->memory().reads_host_memory() || model_->config().experts == 0) return;
+    const auto keep = [&](std::vector<float>& values, std::size_t parts) {
+      const std::size_t part = values.size() / parts, kept = part / tokens * kTokens;
+      for (std::size_t i = 1; i < parts; ++i) {
+        std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(i * part), kept,
+                    values.begin() + static_cast<std::ptrdiff_t>(i * kept));
+      }
+      values.resize(parts * kept);
+    };
+    ASSERT_GT(tokens, kTokens);
+    keep(goldens_.logits, 1);
+    keep(goldens_.hidden, static_cast<std::size_t>(model_->config().layers) + 1);
+    goldens_.input_ids.resize(kTokens);
+  }
+
   void ExpectGoldens(const StepResult& result, double tolerance) {
     ASSERT_EQ(result.logits.size(), goldens_.logits.size());
     ASSERT_EQ(result.hidden.size(), goldens_.hidden.size());
@@ -130,6 +151,7 @@ class CudaModels : public testing::TestWithParam<ModelCase> {
 };
 
 TEST_P(CudaModels, LogitsAndHiddenStates) {
+  ASSERT_NO_FATAL_FAILURE(ShortenEmulatedPrompt());
   Session session = MakeSession(*test_.dispatch, {.max_context = 64});
   const auto result = session.Prefill(*session.AddSequence(), goldens_.input_ids,
                                       {.all_logits = true, .hidden = true});
@@ -260,6 +282,7 @@ TEST_P(CudaModels, RoundedWithTheExactExperts) {
 
 // The prompt in pieces meets keys that earlier steps stored, across blocks of the cache.
 TEST_P(CudaModels, PromptInPieces) {
+  ASSERT_NO_FATAL_FAILURE(ShortenEmulatedPrompt());
   Session session =
       MakeSession(*test_.dispatch, {.max_context = 64, .block_size = 4, .max_step_tokens = 7});
   const auto result = session.Prefill(*session.AddSequence(), goldens_.input_ids,
@@ -274,7 +297,10 @@ TEST_P(CudaModels, GreedyTokens) {
   const int sequence = *session.AddSequence();
   auto result = session.Prefill(sequence, goldens_.input_ids);
   ASSERT_TRUE(result.ok()) << result.status().ToString();
-  for (std::size_t i = 0; i < goldens_.greedy_ids.size(); ++i) {
+  const bool emulated = test_.dispatch->memory().reads_host_memory();
+  const std::size_t steps =
+      std::min<std::size_t>(goldens_.greedy_ids.size(), emulated ? 6 : SIZE_MAX);
+  for (std::size_t i = 0; i < steps; ++i) {
     if (goldens_.greedy_margin[i] > kLeastMargin) {
       EXPECT_EQ(result->next[0], goldens_.greedy_ids[i]) << "token " << i;
     }

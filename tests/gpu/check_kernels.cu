@@ -1,5 +1,7 @@
 #include "check_kernels.h"
 
+#include <utility>
+
 namespace culet {
 namespace {
 
@@ -36,6 +38,12 @@ __global__ void Late(const LateInputs inputs, const uint8_t* output, int64_t out
       static_cast<uint8_t*>(input.to)[i] = static_cast<const uint8_t*>(input.from)[i];
 }
 
+__global__ void Fill(uint32_t word, int words) {
+  extern __shared__ uint32_t shared[];
+  volatile uint32_t* const to = shared;
+  for (int i = threadIdx.x; i < words; i += blockDim.x) to[i] = word;
+}
+
 __global__ void Copy(uint8_t* to, const uint8_t* from, int64_t bytes) {
   for (int64_t i = blockIdx.x * kThreads + threadIdx.x; i < bytes; i += gridDim.x * kThreads)
     to[i] = from[i];
@@ -45,6 +53,21 @@ __global__ void Copy(uint8_t* to, const uint8_t* from, int64_t bytes) {
 
 cudaError_t CompareAndPoison(const OutputChecks& checks, Tally* tally, cudaStream_t stream) {
   Compare<<<dim3(8, kOutputsACheck), kThreads, 0, stream>>>(checks, tally);
+  return cudaPeekAtLastError();
+}
+
+cudaError_t FillShared(uint32_t word, cudaStream_t stream) {
+  int device = 0, bytes = 0, units = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  for (const auto& [value, attribute] : {std::pair{&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin},
+                                         std::pair{&units, cudaDevAttrMultiProcessorCount}}) {
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(value, attribute, device);
+  }
+  if (error == cudaSuccess) {
+    error = cudaFuncSetAttribute(Fill, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  }
+  if (error != cudaSuccess) return error;
+  Fill<<<units, 1024, bytes, stream>>>(word, bytes / 4);
   return cudaPeekAtLastError();
 }
 

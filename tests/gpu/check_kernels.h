@@ -33,6 +33,9 @@ struct Tally {
 /// are skipped.
 cudaError_t CompareAndPoison(const OutputChecks& checks, Tally* tally, cudaStream_t stream);
 
+/// What the next kernel finds in all shared memory: what lies beyond a matrix may not be loaded.
+cudaError_t FillShared(std::uint32_t word, cudaStream_t stream);
+
 /// A region of an input that a kernel writes for the next one.
 struct LateInput {
   void* to = nullptr;

@@ -162,12 +162,14 @@ std::shared_ptr<DeviceMemory> Poisoned(std::size_t bytes) {
   return memory;
 }
 
-// Launches into scratch's own output, which is judged, then into an image; both must agree.
+// Launches into scratch's own output, which is judged, then into an image; both must agree, though
+// shared memory holds zeros first and NaN then.
 void MakeExpected(Job& job, ScratchProblem& scratch, const GemmPlan& plan) {
   auto own = scratch.workspace(plan.workspace_size());
   Check(own.status(), job.name);
   Check(scratch.PoisonOutput(), job.name);
   const GemmArgs& args = scratch.args();
+  CheckCuda(FillShared(0, nullptr), job.name);
   Check(plan.Launch({args.A, args.U, args.C, args.D, args.alpha, args.beta}, **own), job.name);
   const auto report =
       scratch.Compare(0, AccumulatorFor(plan.spec().kernel->desc(), scratch.desc()));
@@ -175,6 +177,7 @@ void MakeExpected(Job& job, ScratchProblem& scratch, const GemmPlan& plan) {
   if (!report->ok()) Die(job.name + ": " + report->ToString());
 
   job.expected = Poisoned(job.image_bytes);
+  CheckCuda(FillShared(~0u, nullptr), job.name);
   Check(job.launch(job.expected->data(), **own, nullptr), job.name);
   std::vector<std::byte> image(job.image_bytes);
   CheckCuda(cudaMemcpy(image.data(), job.expected->data(), image.size(), cudaMemcpyDeviceToHost),

@@ -1,7 +1,6 @@
 #include "host_cuda.h"
 
 #include <fmt/format.h>
-#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -25,6 +24,7 @@
 #endif
 #endif
 #ifdef HOST_CUDA_ASAN
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -38,23 +38,27 @@ constexpr std::size_t kColours = 32, kColour = 832;
 
 enum class State { kReady, kAtBlock, kAtWarp, kAtCluster, kWaits, kFailed, kDone };
 
+// For the compiler's own setjmp, whose jump, unlike the C library's, AddressSanitizer does not take
+// for one that leaves all frames of the stack: it would forget what lies between their variables.
+using Place = void* [5];
+
 struct Fiber {
-  ucontext_t context;  // how it begins
-  jmp_buf place;       // where it goes on
-  bool begun = false;
-  std::unique_ptr<std::byte[]> stack{new std::byte[kStack + kColours * kColour]};
-  std::size_t stack_size = kStack;
-  void* fake_stack = nullptr;  // AddressSanitizer's
-  uint3 index{}, block{};
+  // What every round of all threads looks at, side by side.
   State state = State::kDone;
   unsigned mask = 0;  // the lanes it waits for
   Meeting what = Meeting::kBarrier;
-  std::uint64_t value = 0, received = 0;
   int from = 0;
-  bool flag = false;
+  std::uint64_t value = 0, received = 0;
   Work work = nullptr;
+  bool flag = false, begun = false;
+  uint3 index{}, block{};
+  Place place;                     // where it goes on
   bool (*holds)(void*) = nullptr;  // what it waits for, and of what
   void* argument = nullptr;
+  void* fake_stack = nullptr;  // AddressSanitizer's
+  std::unique_ptr<std::byte[]> stack{new std::byte[kStack + kColours * kColour]};
+  std::size_t stack_size = kStack;
+  ucontext_t context;  // how it begins
   struct Copy {
     void* to;
     const void* from;
@@ -117,10 +121,12 @@ class Cluster {
 
  private:
   static void Enter();
-  // Separate functions: code inlined next to _setjmp or getcontext may be lost.
-  [[gnu::noinline]] void RunRound();
-  [[gnu::noinline]] void Leave();
-  [[noreturn]] void Resume(Fiber& fiber);
+  // Separate functions: code inlined next to setjmp or getcontext may be lost. Their calls that do
+  // not return leave no frame for good, so that AddressSanitizer must not hear of them.
+  [[gnu::noinline, gnu::no_sanitize_address]] void RunRound();
+  [[gnu::noinline, gnu::no_sanitize_address]] void Leave();
+  [[noreturn, gnu::noinline, gnu::no_sanitize_address]] void Resume(Fiber& fiber);
+  [[noreturn, gnu::noinline, gnu::no_sanitize_address]] void ResumeScheduler();
   [[gnu::noinline]] static void Prepare(Fiber& fiber);
   Fiber* NextOfRound();
   void TellSwitch(void** left, const Fiber* to) const;
@@ -152,7 +158,7 @@ class Cluster {
   std::vector<std::size_t> order_of_round_;
   std::size_t turn_ = 0;
   bool any_sleeps_ = false;  // one that is ready, of a warp that sleeps
-  jmp_buf scheduler_{};      // where the scheduler goes on
+  Place scheduler_{};        // where the scheduler goes on
   void* scheduler_fake_stack_ = nullptr;
   const void* scheduler_stack_ = nullptr;
   std::size_t scheduler_stack_size_ = 0;
@@ -184,6 +190,10 @@ void Cluster::Enter() {
 }
 
 void Cluster::Prepare(Fiber& fiber) {
+#ifdef HOST_CUDA_ASAN
+  // What a launch that failed left in the middle.
+  ASAN_UNPOISON_MEMORY_REGION(fiber.stack.get(), fiber.stack_size);
+#endif
   getcontext(&fiber.context);
   fiber.context.uc_stack.ss_sp = fiber.stack.get();
   fiber.context.uc_stack.ss_size = fiber.stack_size;
@@ -216,13 +226,15 @@ void Cluster::TellSwitch([[maybe_unused]] void** left, [[maybe_unused]] const Fi
 void Cluster::Resume(Fiber& fiber) {
   threadIdx = fiber.index;
   blockIdx = fiber.block;
-  if (fiber.begun) _longjmp(fiber.place, 1);
+  if (fiber.begun) __builtin_longjmp(fiber.place, 1);
   fiber.begun = true;
   setcontext(&fiber.context);
   std::abort();  // it does not return
 }
 
-// Contexts begin fibers; then _setjmp and _longjmp switch, which, unlike swapcontext, call no
+void Cluster::ResumeScheduler() { __builtin_longjmp(scheduler_, 1); }
+
+// Contexts begin fibers; then setjmp and longjmp switch, which, unlike swapcontext, call no
 // system. Each thread switches to the next one of the round, the last one to the scheduler.
 void Cluster::RunRound() {
   turn_ = 0;
@@ -231,7 +243,7 @@ void Cluster::RunRound() {
   if (first == nullptr) return;
   in_thread_ = true;
   TellSwitch(&scheduler_fake_stack_, first);
-  if (_setjmp(scheduler_) == 0) Resume(*first);
+  if (__builtin_setjmp(scheduler_) == 0) Resume(*first);
 #ifdef HOST_CUDA_ASAN
   __sanitizer_finish_switch_fiber(scheduler_fake_stack_, nullptr, nullptr);
 #endif
@@ -242,8 +254,8 @@ void Cluster::Leave() {
   Fiber& fiber = running();
   Fiber* const next = NextOfRound();
   TellSwitch(&fiber.fake_stack, next);
-  if (_setjmp(fiber.place) == 0) {
-    if (next == nullptr) _longjmp(scheduler_, 1);
+  if (__builtin_setjmp(fiber.place) == 0) {
+    if (next == nullptr) ResumeScheduler();
     Resume(*next);
   }
 #ifdef HOST_CUDA_ASAN
@@ -313,7 +325,8 @@ bool Cluster::ReleaseWarps() {
     for (std::size_t lane = 0; lane < lanes; ++lane) {
       const Fiber& one = *fibers_[first + lane];
       if (one.state != State::kAtWarp) continue;
-      std::vector<Fiber*> group;
+      std::array<Fiber*, kWarp> members;
+      std::size_t count = 0;
       bool complete = true;
       unsigned ballot = 0;
       for (std::size_t i = 0; i < lanes; ++i) {
@@ -322,7 +335,7 @@ bool Cluster::ReleaseWarps() {
         complete &= other.state == State::kAtWarp && other.mask == one.mask &&
                     other.what == one.what && other.work == one.work;
         if (other.value != 0) ballot |= 1u << i;
-        group.push_back(&other);
+        members[count++] = &other;
       }
       if (!complete || (one.mask >> lane & 1) == 0) continue;
       if (!pace_.empty() && order_() % pace_[first / kWarp] != 0) {
@@ -337,6 +350,7 @@ bool Cluster::ReleaseWarps() {
         one.work(pieces);
         if (!fault_.empty()) return false;
       }
+      const std::span<Fiber*> group(members.data(), count);
       for (Fiber* fiber : group) {
         if (fiber->what == Meeting::kBallot) fiber->received = ballot;
         if (fiber->what != Meeting::kShuffle) continue;

@@ -8,7 +8,6 @@ struct List {
   static constexpr SkinnyInstance kAll[] = {{.rows = 16, .depth = 2, .registers = 86},
                                             {.rows = 16, .depth = 4, .registers = 86},
                                             {.rows = 32, .depth = 2, .registers = 118},
-                                            {.rows = 32, .depth = 4, .registers = 118},
                                             {.rows = 64, .depth = 2, .registers = 124}};
 };
 struct Float32 {
