@@ -101,6 +101,34 @@ TEST(JoinedWeights, OfACheckpoint) {
   EXPECT_TRUE(GateUp(layer).present());
 }
 
+// Experts of one tensor: of all gate, then of all up, as grouped products take them.
+TEST(JoinedWeights, OfStackedExperts) {
+  const std::string folder = FixtureFolder("gptoss-bf16");
+  if (folder.empty()) GTEST_SKIP() << "no fixture gptoss-bf16; set CULET_FIXTURES";
+  OtherMemory memory;
+  const auto model = DecoderModel::Load(folder, memory);
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  const auto on_host = DecoderModel::Load(folder, HostMemory());
+  ASSERT_TRUE(on_host.ok()) << on_host.status().ToString();
+  const LayerWeights &layer = model->weights().layers[0], &host = on_host->weights().layers[0];
+  std::vector<const Weight*> joined;
+  for (const auto part : {&LayerWeights::expert_gate, &LayerWeights::expert_up}) {
+    for (const Weight& weight : (layer.*part)->weights) joined.push_back(&weight);
+  }
+  ASSERT_GT(joined.size(), 4U);
+  for (std::size_t i = 1; i < joined.size(); ++i) {
+    EXPECT_EQ(joined[i]->data_ptr - joined[i - 1]->data_ptr,
+              static_cast<DevicePtr>(joined[i]->rows * joined[i]->cols) * SizeOf(joined[i]->type));
+  }
+  for (const auto part :
+       {&LayerWeights::expert_gate, &LayerWeights::expert_up, &LayerWeights::expert_down}) {
+    for (std::size_t e = 0; e < (layer.*part)->weights.size(); ++e) {
+      ExpectSame((layer.*part)->weights[e], (host.*part)->weights[e]);
+      ExpectSame((layer.*part)->biases[e], (host.*part)->biases[e]);
+    }
+  }
+}
+
 TEST(JoinedWeights, AreOfOneTypeAndLength) {
   std::vector<float> memory(64);
   Weight a;

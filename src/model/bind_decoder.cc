@@ -300,42 +300,45 @@ class Binder {
     const std::int64_t hidden = config_.hidden, width = config_.moe_intermediate;
     const ShardRange range = config_.shard.moe_intermediate;
     const std::int64_t whole = range.of > 0 ? range.of : width;
-    const auto all = [&](const StackedRequest& each, bool summed) {
-      auto made = std::make_shared<ExpertWeights>();
-      StackedRequest weight = each, bias = each;
-      bias.name += "_bias";
-      bias.cols = 0;
-      for (int e = 0; e < config_.experts; ++e) {
-        weight.number = bias.number = e;
-        made->weights.push_back(source_.GetStacked(weight));
-        if (!config_.expert_bias) continue;
-        if (!summed || config_.shard.rank == 0) {
-          made->biases.push_back(source_.GetStacked(bias));
-        } else {
-          source_.Leave(bias.name);
-        }
-      }
-      return made;
-    };
     const bool halves = names_.stacked == StackedExperts::kHalves;
-    StackedRequest in{.name = prefix + "gate_up_proj",
-                      .count = config_.experts,
-                      .rows = width,
-                      .cols = hidden,
-                      .first = range.first * (halves ? 1 : 2),
-                      .step = halves ? 1 : 2,
-                      .of = 2 * whole};
-    layer.expert_gate = all(in, false);
-    in.first += halves ? whole : 1;
-    layer.expert_up = all(in, false);
-    layer.expert_down = all({.name = prefix + "down_proj",
-                             .count = config_.experts,
-                             .rows = hidden,
-                             .cols = width,
-                             .of = hidden,
-                             .first_col = range.first,
-                             .of_cols = range.of},
-                            true);
+    const StackedRequest gate{.name = prefix + "gate_up_proj",
+                              .count = config_.experts,
+                              .rows = width,
+                              .cols = hidden,
+                              .first = range.first * (halves ? 1 : 2),
+                              .step = halves ? 1 : 2,
+                              .of = 2 * whole};
+    StackedRequest up = gate;
+    up.first += halves ? whole : 1;
+    const StackedRequest down{.name = prefix + "down_proj",
+                              .count = config_.experts,
+                              .rows = hidden,
+                              .cols = width,
+                              .of = hidden,
+                              .first_col = range.first,
+                              .of_cols = range.of};
+    std::vector<std::vector<Weight>> in = source_.GetJoined({gate, up});
+    layer.expert_gate = Experts(std::move(in[0]), gate, false);
+    layer.expert_up = Experts(std::move(in[1]), up, false);
+    layer.expert_down = Experts(std::move(source_.GetJoined({down})[0]), down, true);
+  }
+
+  // With their biases, of which one rank adds those of what all ranks sum.
+  std::shared_ptr<ExpertWeights> Experts(std::vector<Weight> weights, StackedRequest bias,
+                                         bool summed) {
+    auto made = std::make_shared<ExpertWeights>();
+    made->weights = std::move(weights);
+    if (!config_.expert_bias) return made;
+    bias.name += "_bias";
+    bias.cols = 0;
+    for (bias.number = 0; bias.number < bias.count; ++bias.number) {
+      if (!summed || config_.shard.rank == 0) {
+        made->biases.push_back(source_.GetStacked(bias));
+      } else {
+        source_.Leave(bias.name);
+      }
+    }
+    return made;
   }
 
   void SharedExpert(const std::string& prefix, LayerWeights& layer) {

@@ -31,6 +31,7 @@ class Checkpoint final : public WeightSource {
   Weight GetIfThere(const std::string& name, std::int64_t cols, ShardRange range) override;
   void Leave(const std::string& name) override;
   Weight GetStacked(const StackedRequest& request) override;
+  DataType TypeOfStacked(const StackedRequest& request) const override;
   std::pair<Weight, Weight> GetHeadParts(const std::string& name, std::int64_t heads,
                                          std::int64_t keys, std::int64_t values, std::int64_t k,
                                          ShardRange range) override;

@@ -29,7 +29,16 @@ void Transpose(const std::byte* from, const StackedRequest& request, std::byte* 
   }
 }
 
+bool IsFloat(DataType type) noexcept {
+  return type == DataType::kFloat32 || type == DataType::kFloat16 || type == DataType::kBfloat16;
+}
+
 }  // namespace
+
+DataType Checkpoint::TypeOfStacked(const StackedRequest& request) const {
+  const SafetensorsTensor* const tensor = Peek(request.name);
+  return tensor != nullptr && IsFloat(tensor->type()) ? tensor->type() : DataType::kNull;
+}
 
 Weight Checkpoint::GetStacked(const StackedRequest& request) {
   Weight weight;
@@ -52,7 +61,7 @@ Weight Checkpoint::GetStacked(const StackedRequest& request) {
     return weight;
   }
   const DataType type = tensor->type();
-  if (type != DataType::kFloat32 && type != DataType::kFloat16 && type != DataType::kBfloat16) {
+  if (!IsFloat(type)) {
     Fail(StatusCode::kUnsupported,
          fmt::format("tensor {} is {}; it must be F32, F16 or BF16", request.name, tensor->dtype));
     return weight;

@@ -23,6 +23,9 @@ class RandomWeights final : public WeightSource {
 
   const Status& status() const noexcept override { return status_; }
   DataType TypeOf(const std::string& name, WeightRole role) const override;
+  DataType TypeOfStacked(const StackedRequest& request) const override {
+    return TypeOf(request.name, WeightRole::kPlain);
+  }
   std::optional<PartBytes> BytesOfCodes(const WeightRequest& request) const override;
 
  private:

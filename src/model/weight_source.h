@@ -81,6 +81,12 @@ class WeightSource {
   virtual void Leave(const std::string& name) { static_cast<void>(name); }
   /// As Get, of floating-point tensors.
   virtual Weight GetStacked(const StackedRequest& request);
+  /// The Weight::type that GetStacked will return for all experts, and that has no scales; kNull if
+  /// that is not known.
+  virtual DataType TypeOfStacked(const StackedRequest& request) const {
+    static_cast<void>(request);
+    return DataType::kNull;
+  }
   /// Weight `name` of (heads * (keys + values), k), where each head has `keys` rows, then `values`:
   /// the first ones, transposed, as (heads * k, keys), and the others as (heads * values, k). What
   /// is quantised becomes bfloat16. `range`: which heads of all that there are.
@@ -112,6 +118,10 @@ class WeightSource {
   /// stored contiguously if their rows can be joined (one type and length, E4M3 in whole blocks),
   /// so that one product serves all.
   std::vector<Weight> GetJoined(const std::vector<WeightRequest>& requests);
+
+  /// GetStacked of each expert for each request, in order, contiguously where GetJoined would.
+  /// Requires: requests of as many experts, rows and columns.
+  std::vector<std::vector<Weight>> GetJoined(const std::vector<StackedRequest>& requests);
 
  protected:
   WeightMemory& memory() const noexcept { return *memory_; }

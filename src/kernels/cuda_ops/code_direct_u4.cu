@@ -15,10 +15,9 @@ std::span<const CodeProductKernel> Uint4Directs() {
   static const CodeProductKernel kernels[] = {
       MakeCodeDirect<Config<Bf16, 1, 1, 4, 2>>("u4_g128", 0),
       MakeCodeDirect<Config<Bf16, 2, 1, 2, 2>>("u4_g128", 0),
-      MakeCodeDirect<Config<Bf16, 2, 1, 3, 2>>("u4_g128", 0),
       MakeCodeDirect<Config<Bf16, 4, 1, 2, 1>>("u4_g128", 0),
       MakeCodeDirect<Config<Bf16, 2, 2, 2, 1>>("u4_g128", 0),
-      MakeCodeDirect<Config<Bf16, 4, 2, 2, 1>>("u4_g128", 0),
+      MakeCodeDirect<Config<Bf16, 3, 2, 2, 1>>("u4_g128", 0),
       MakeCodeDirect<Config<__half, 2, 1, 2, 2>>("u4_g128", 0),
       MakeCodeDirect<Config<__half, 2, 2, 2, 1>>("u4_g128", 0),
   };
