@@ -70,6 +70,12 @@ TEST(HostWgmmaBlock, Grouped) {
   Check(id, {.m = 400, .n = 136, .k = 272, .counts = {129, 0, 1, 200}, .offsets = true});
   Check(id,
         {.m = 70, .n = 72, .k = 272, .order = ScaleOrder::kOdd, .pdl = true, .counts = {3, 60}});
+  Check("sm90_fp8_block/192x128x128/c1x1/s4/grouped",
+        {.m = 300, .n = 136, .k = 272, .counts = {65, 0, 193, 8}});
+  Check("sm90_fp8_block/128x256x128/c1x1/s3/grouped",
+        {.m = 200, .n = 200, .k = 272, .counts = {7, 129, 1}});
+  Check("sm90_fp8_block/256x128x128/c1x1/s4/grouped",
+        {.m = 400, .n = 72, .k = 528, .counts = {127, 257, 0, 9}});
 }
 
 TEST(HostWgmmaBlock, General) {

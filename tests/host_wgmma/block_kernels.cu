@@ -29,6 +29,16 @@ constexpr BlockSchedule kShareA = {.tile_m = 128, .tile_n = 64, .stages = 4, .cl
 constexpr BlockSchedule kShareB = {.tile_m = 128, .tile_n = 64, .stages = 4, .cluster_m = 2};
 constexpr BlockSchedule kSplit = {.tile_m = 128, .tile_n = 64, .stages = 4, .split = 2};
 constexpr BlockSchedule kGrouped = {.tile_m = 128, .tile_n = 64, .stages = 4, .grouped = true};
+constexpr BlockSchedule kGroupedThree = {
+    .tile_m = 192, .tile_n = 128, .warpgroups_m = 3, .stages = 4, .slabs = 2, .grouped = true};
+constexpr BlockSchedule kGroupedWide = {.tile_m = 128,
+                                        .tile_n = 256,
+                                        .warpgroups_m = 1,
+                                        .warpgroups_n = 2,
+                                        .stages = 3,
+                                        .slabs = 4,
+                                        .grouped = true};
+constexpr BlockSchedule kGroupedHigh = {.tile_m = 256, .tile_n = 128, .stages = 4, .grouped = true};
 constexpr BlockSchedule kTurns = {
     .tile_m = 64, .tile_n = 64, .warpgroups_m = 1, .stages = 4, .slabs = 1, .turns = 2};
 constexpr BlockSchedule kCopies = {
@@ -53,7 +63,9 @@ std::span<const BlockKernel> Fp8Block192xN() { return Kernels<Fp8Block, Plain, k
 std::span<const BlockKernel> Fp8Block256x128() { return Kernels<Fp8Block, Plain, kHigh>(); }
 std::span<const BlockKernel> Fp8BlockSplit() { return Kernels<Fp8Block, Plain, kSplit>(); }
 std::span<const BlockKernel> Fp8BlockFloat32() { return Kernels<Fp8Block, PlainF32, kSmall>(); }
-std::span<const BlockKernel> GroupedBlocks() { return Kernels<Fp8Block, Plain, kGrouped>(); }
+std::span<const BlockKernel> GroupedBlocks() {
+  return Kernels<Fp8Block, Plain, kGrouped, kGroupedThree, kGroupedWide, kGroupedHigh>();
+}
 std::span<const BlockKernel> Fp8PreciseBlocks() {
   return Kernels<Fp8Precise, GeneralEpilogue, kSmall>();
 }

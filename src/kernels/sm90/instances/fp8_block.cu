@@ -41,6 +41,16 @@ struct Grouped {
   static constexpr BlockSchedule kAll[] = {
       {.tile_m = 128, .tile_n = 128, .stages = 5, .grouped = true},
       {.tile_m = 128, .tile_n = 192, .stages = 4, .slabs = 2, .grouped = true},
+      {.tile_m = 128,
+       .tile_n = 256,
+       .warpgroups_m = 1,
+       .warpgroups_n = 2,
+       .stages = 3,
+       .slabs = 4,
+       .grouped = true},
+      // Where 64 or 128 rows are left, warpgroups have no products.
+      OfThree({.tile_m = 192, .tile_n = 128, .stages = 4, .slabs = 2, .grouped = true}),
+      {.tile_m = 256, .tile_n = 128, .stages = 4, .grouped = true},
   };
 };
 
