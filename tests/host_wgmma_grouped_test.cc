@@ -210,7 +210,8 @@ TEST(HostWgmmaGrouped, F16) {
 
 TEST(HostWgmmaGrouped, Corners) {
   const std::vector<int> counts = {0, 1, 7, 8, 9, 127, 128, 129};
-  for (const char* const id : {"sm90_bf16_grouped/128x32", "sm90_fp8_grouped/128x160"}) {
+  for (const char* const id : {"sm90_bf16_grouped/128x32", "sm90_fp8_grouped/128x160",
+                               "sm90_bf16_grouped/256x144", "sm90_fp8_grouped/256x128"}) {
     Check(id, {.counts = counts, .n = 136, .k = 144, .one_bias = true});
     Check(id, {.counts = {0, 0, 257, 0}, .n = 8, .k = 64});
     Check(id, {.counts = {0, 0, 0}, .n = 8, .k = 64, .has_counts = true, .gap = 1});
@@ -242,6 +243,30 @@ TEST(HostWgmmaGrouped, Fp8) {
   Check(narrow, {.counts = kFew, .n = 64, .k = 144, .gated = true, .gathers = true, .pdl = true});
   Check(wide, {.counts = {90, 0, 3}, .n = 129, .k = 656});
   Check(wide, {.counts = {70}, .n = 136, .k = 528, .gated = true});
+}
+
+// Tiles of many products: 256 rows of weights, and FP8 whose producers multiply the scales.
+TEST(HostWgmmaGrouped, Wide) {
+  const std::string bf16 = "sm90_bf16_grouped/256x144";
+  Check(bf16, {.counts = {137, 0, 1, 100}, .n = 200, .k = 200});
+  Check(bf16, {.counts = {150, 20},
+               .n = 300,
+               .k = 72,
+               .gathers = true,
+               .bias = true,
+               .d = DataType::kFloat32});
+  Check(bf16,
+        {.counts = {70, 33}, .n = 136, .k = 136, .gated = true, .gathers = true, .one_bias = true});
+  for (const std::string& id :
+       {std::string("sm90_fp8_grouped/128x144"), std::string("sm90_fp8_grouped/256x128")}) {
+    Check(id, {.counts = {97, 0, 3, 140}, .n = 200, .k = 400});
+    Check(id,
+          {.counts = {9, 65}, .n = 392, .k = 272, .gathers = true, .bias = true, .factors = true});
+    const std::string gated = id.ends_with("144") ? id : "sm90_fp8_grouped/256x112";
+    Check(gated,
+          {.counts = {80, 2}, .n = 192, .k = 144, .gated = true, .gathers = true, .pdl = true});
+    Check(gated, {.counts = {120}, .n = 64, .k = 656, .gated = true});
+  }
 }
 
 TEST(HostWgmmaGrouped, SplitAlongK) {

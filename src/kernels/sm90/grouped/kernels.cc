@@ -269,7 +269,7 @@ void AddGroupedKernels(KernelList& kernels) {
         DescOf(*kernel.format, kernel.gated ? EpilogueKind::kGated : EpilogueKind::kGeneral, 2);
     desc.grouped = true;
     desc.gate_halves = kernel.gated;
-    desc.tile_m = kernel.tokens, desc.tile_n = 128;
+    desc.tile_m = kernel.tokens, desc.tile_n = kernel.rows;
     desc.tile_k = kBlockBytes / kernel.format->element_bytes;
     desc.split_k = kernel.split_tokens > 0;
     KernelInfo info;

@@ -28,8 +28,6 @@ std::span<const GroupedSwapKernel> GroupedSwapKernels() {
 
 namespace {
 
-constexpr int kTileRows = 128;  // of weights
-
 bool IsAligned(const void* pointer, std::int64_t bytes) {
   return (reinterpret_cast<std::uintptr_t>(pointer) | static_cast<std::uintptr_t>(bytes)) % 16 == 0;
 }
@@ -58,7 +56,7 @@ bool PlanGroupedSwap(const GroupedSwapKernel& kernel, const GroupedProblem& prob
   GroupedSwapParams& p = launch->params;
   const int element = kernel.format->element_bytes;
   const std::int64_t rows = (problem.groups - 1) * problem.b_group_rows + problem.n;
-  TensorMapPlan map = BytesPlan(problem.k, static_cast<int>(rows), problem.k, element, kTileRows);
+  TensorMapPlan map = BytesPlan(problem.k, static_cast<int>(rows), problem.k, element, kernel.rows);
   if (kernel.gated) {
     map.outer = map.box_outer = 8;
     map.rank = 4;
@@ -66,7 +64,7 @@ bool PlanGroupedSwap(const GroupedSwapKernel& kernel, const GroupedProblem& prob
     map.depth_bytes = map.pitch_bytes * static_cast<std::uint64_t>(problem.up_rows);
     map.blocks = static_cast<std::uint64_t>(rows / 8);
     map.block_bytes = map.pitch_bytes * 8;
-    map.box_blocks = kTileRows / 16;
+    map.box_blocks = static_cast<std::uint32_t>(kernel.rows / 16);
   }
   if (!EncodeTensorMap(map, problem.b, &p.b)) return false;
   // The address of a plan without operands: a map needs one.
@@ -79,7 +77,7 @@ bool PlanGroupedSwap(const GroupedSwapKernel& kernel, const GroupedProblem& prob
         BytesPlan(problem.k, problem.a_rows, problem.lda, element, (i + 1) * kernel.box_rows);
     if (!EncodeTensorMap(rows_map, a, &p.a_maps[i])) return false;
   }
-  p.Put(problem, element, kernel.gated ? kTileRows / 2 : kTileRows);
+  p.Put(problem, element, kernel.gated ? kernel.rows / 2 : kernel.rows);
   p.a = static_cast<const std::uint8_t*>(a);
   p.group_rows = static_cast<int>(problem.b_group_rows);
   p.tile_tokens = splits > 1 ? kernel.split_tokens : kernel.tokens;

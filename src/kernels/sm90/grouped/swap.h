@@ -13,12 +13,12 @@
 
 namespace culet::sm90 {
 
-inline constexpr int kMostRowBoxes = 7;
+inline constexpr int kMostRowBoxes = 9;
 
 /// The kernel's one argument.
 struct GroupedSwapParams : GroupedParams {
-  CUtensorMap b;  ///< (k bytes, rows), box (128, 128); gated (k bytes, 8, gate and up, eights), box
-                  ///< (128, 8, 2, 8)
+  CUtensorMap b;  ///< (k bytes, rows), box (128, rows of a tile); gated (k bytes, 8, gate and up,
+                  ///< eights), box (128, 8, 2, a sixteenth of them)
   /// (k bytes, rows of A), where there is no index; boxes of 1, 2, ... times box_rows rows. Each
   /// box costs the thread that asks for it some 120 clocks, so a stage's rows are one.
   CUtensorMap a_maps[kMostRowBoxes];
@@ -28,11 +28,14 @@ struct GroupedSwapParams : GroupedParams {
 
 /// One compiled kernel.
 struct GroupedSwapKernel {
-  const char* id;  ///< sm90_<format>_grouped/128x<tokens>[/gated]
+  const char* id;  ///< sm90_<format>_grouped/<rows>x<tokens>[/gated]
   const void* function;
   const FormatInfo* format;
   bool gated;
+  bool multiplied;   ///< producers multiply the scales
+  int rows;          ///< of weights in a tile
   int tokens;        ///< rows of D in a tile, at most
+  int width_step;    ///< from one width of a product to the next, above 64
   int box_rows;      ///< of A, of the smallest box
   int split_tokens;  ///< the same where a cluster splits K
   int resident;      ///< CTAs on a multiprocessor

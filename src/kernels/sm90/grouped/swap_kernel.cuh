@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/sm90/grouped/swap_loads.cuh"
 #include "kernels/sm90/grouped/swap_tiles.cuh"
@@ -83,60 +84,159 @@ __device__ __forceinline__ void AddScaledBlocks(const GroupedShared<C>& shared,
   }
 }
 
-/// One consumer warpgroup's sums of a tile: rows of weights by tokens, as wgmma leaves them.
+/// Adds all k-blocks to the sums where the producers have multiplied the scales: one product at a
+/// time, beside the other warpgroup's. What a k-block needs besides is prepared under its product.
 template <class C, int kWidth>
-__device__ __forceinline__ void SumTile(const GroupedShared<C>& shared, RingCursor<C::kStages>& at,
-                                        float (&sum)[kWidth / 2], bool gathers, int kb_begin,
-                                        int kb_end, int warpgroup, int lane) {
+__device__ __forceinline__ void SumFactored(const GroupedShared<C>& shared,
+                                            RingCursor<C::kStages>& at, bool& ready,
+                                            float (&sum)[C::kBlocks][kWidth / 2], bool gathers,
+                                            int kb_begin, int kb_end, int warpgroup, int lane) {
+  using Product = Wgmma<typename C::Format, kWidth>;
+  // Factors that are read under a product, as far as registers hold them.
+  constexpr int kEights = kWidth / 8, kAhead = C::kBlocks > 1 ? 0 : 4;
+  float product[kWidth / 2];
+#pragma unroll
+  for (auto& of_block : sum)
+#pragma unroll
+    for (float& x : of_block) x = 0.0f;
+#pragma unroll 1
+  for (int kb = kb_begin; kb < kb_end; ++kb) {
+    if (!ready) shared.ring->WaitFull(at);
+    if (gathers) FenceAsyncShared();
+    const int stage = at.stage;
+#pragma unroll
+    for (int m = 0; m < C::kBlocks; ++m) {
+      const int block = warpgroup * C::kBlocks + m;
+      const uint64_t weights = shared.Weights(stage, block), rows = shared.Rows(stage);
+      FenceRegisters(product);
+      WgmmaFence();
+      Product::template Ss<false>(product, weights, rows);
+#pragma unroll
+      for (int slice = 1; slice < 4; ++slice) {
+        const uint64_t step = WgmmaDescriptorStep(slice * kWgmmaKBytes);
+        Product::template Ss<true>(product, weights + step, rows + step);
+      }
+      WgmmaCommit();
+      if (m == C::kBlocks - 1) {
+        at.Advance();
+        ready = shared.ring->TestFull(at);
+      }
+      const float* const of_stage = shared.scales + stage * C::kScaleFloats;
+      using Pair = std::conditional_t<C::kGated, float4, float2>;
+      const Pair* const factors =
+          reinterpret_cast<const Pair*>(of_stage + (C::kGated ? 0 : block / 2) * C::kTokens) +
+          (lane & 3);
+      Pair ahead[kAhead > 0 ? kAhead : 1];
+#pragma unroll
+      for (int j = 0; j < kAhead && j < kEights; ++j) ahead[j] = factors[4 * j];
+      WgmmaWait<0>();
+      FenceRegisters(product);
+      float* const to = sum[m];
+#pragma unroll
+      for (int j = 0; j < kEights; ++j) {
+        const Pair x = j < kAhead ? ahead[j] : factors[4 * j];
+        float up[2] = {x.x, x.y};
+        if constexpr (C::kGated) up[0] = x.z, up[1] = x.w;
+        to[4 * j] = fmaf(x.x, product[4 * j], to[4 * j]);
+        to[4 * j + 1] = fmaf(x.y, product[4 * j + 1], to[4 * j + 1]);
+        to[4 * j + 2] = fmaf(up[0], product[4 * j + 2], to[4 * j + 2]);
+        to[4 * j + 3] = fmaf(up[1], product[4 * j + 3], to[4 * j + 3]);
+      }
+    }
+    shared.ring->template Release<1>(stage, lane);
+  }
+}
+
+/// The same where the tensor core keeps the sums: two k-blocks are in flight.
+template <class C, int kWidth>
+__device__ __forceinline__ void SumDirect(const GroupedShared<C>& shared,
+                                          RingCursor<C::kStages>& at, bool& ready,
+                                          float (&sum)[C::kBlocks][kWidth / 2], bool gathers,
+                                          int kb_begin, int kb_end, int warpgroup, int lane) {
   using Product = Wgmma<typename C::Format, kWidth>;
 #pragma unroll
-  for (float& x : sum) x = 0.0f;
-  if constexpr (C::kScaled) {
+  for (auto& of_block : sum) FenceRegisters(of_block);
+  const auto issue = [&]<bool kFirst>() {
+    if (!ready) shared.ring->WaitFull(at);
+    if (gathers) FenceAsyncShared();  // copies, not TMA, wrote the rows
+    const uint64_t rows = shared.Rows(at.stage);
+    WgmmaFence();
+#pragma unroll
+    for (int slice = 0; slice < 4; ++slice) {
+      const uint64_t step = WgmmaDescriptorStep(slice * kWgmmaKBytes);
+#pragma unroll
+      for (int m = 0; m < C::kBlocks; ++m) {
+        const uint64_t weights = shared.Weights(at.stage, warpgroup * C::kBlocks + m);
+        if (kFirst && slice == 0)
+          Product::template Ss<false>(sum[m], weights, rows);
+        else
+          Product::template Ss<true>(sum[m], weights + step, rows + step);
+      }
+    }
+    WgmmaCommit();
+    const int stage = at.stage;
+    at.Advance();
+    ready = shared.ring->TestFull(at);
+    return stage;
+  };
+  int before = issue.template operator()<true>();
+#pragma unroll 1
+  for (int kb = kb_begin + 1; kb < kb_end; ++kb) {
+    const int stage = issue.template operator()<false>();
+    WgmmaWait<1>();
+    shared.ring->template Release<1>(before, lane);
+    before = stage;
+  }
+  WgmmaWait<0>();
+#pragma unroll
+  for (auto& of_block : sum) FenceRegisters(of_block);
+  shared.ring->template Release<1>(before, lane);
+}
+
+/// One consumer warpgroup's sums of a tile: rows of weights by tokens, as wgmma leaves them.
+/// `ready`: whether the next stage's data are known to have arrived.
+template <class C, int kWidth>
+__device__ __forceinline__ void SumTile(const GroupedShared<C>& shared, RingCursor<C::kStages>& at,
+                                        bool& ready, float (&sum)[C::kBlocks][kWidth / 2],
+                                        bool gathers, int kb_begin, int kb_end, int warpgroup,
+                                        int lane) {
+  if constexpr (C::kFactors) {
+    SumFactored<C, kWidth>(shared, at, ready, sum, gathers, kb_begin, kb_end, warpgroup, lane);
+  } else if constexpr (!C::kScaled) {
+    if (kb_begin < kb_end) {
+      SumDirect<C, kWidth>(shared, at, ready, sum, gathers, kb_begin, kb_end, warpgroup, lane);
+      return;
+    }
+#pragma unroll
+    for (auto& of_block : sum)
+#pragma unroll
+      for (float& x : of_block) x = 0.0f;
+  } else {
+#pragma unroll
+    for (float& x : sum[0]) x = 0.0f;
     constexpr int kBlocks = C::kResident == 1 ? 4 : 1;
     int kb = kb_begin;
 #pragma unroll 1
     for (; kb + kBlocks <= kb_end; kb += kBlocks)
-      AddScaledBlocks<C, kWidth, kBlocks>(shared, at, sum, gathers, warpgroup, lane);
+      AddScaledBlocks<C, kWidth, kBlocks>(shared, at, sum[0], gathers, warpgroup, lane);
 #pragma unroll 1
     for (; kb < kb_end; ++kb)
-      AddScaledBlocks<C, kWidth, 1>(shared, at, sum, gathers, warpgroup, lane);
-  } else {
-    RingCursor<C::kStages> left = at;
-#pragma unroll 1
-    for (int kb = kb_begin; kb < kb_end; ++kb) {
-      shared.ring->WaitFull(at);
-      if (gathers) FenceAsyncShared();  // copies, not TMA, wrote the rows
-      const uint64_t weights = shared.Weights(at.stage, warpgroup), rows = shared.Rows(at.stage);
-      WgmmaFence();
-#pragma unroll
-      for (int slice = 0; slice < 4; ++slice) {
-        const uint64_t step = WgmmaDescriptorStep(slice * kWgmmaKBytes);
-        Product::template Ss<true>(sum, weights + step, rows + step);
-      }
-      WgmmaCommit();
-      at.Advance();
-      WgmmaWait<1>();
-      if (kb > kb_begin) {
-        shared.ring->template Release<1>(left.stage, lane);
-        left.Advance();
-      }
-    }
-    WgmmaWait<0>();
-    FenceRegisters(sum);
-    if (kb_end > kb_begin) shared.ring->template Release<1>(left.stage, lane);
+      AddScaledBlocks<C, kWidth, 1>(shared, at, sum[0], gathers, warpgroup, lane);
+    ready = false;
   }
 }
 
-/// One consumer warpgroup applies factors, bias and gate to a tile's sums and stores them.
+/// One consumer warpgroup applies factors, bias and gate to the sums of 64 rows of weights, the
+/// tile's `block`th, and stores them.
 template <class C, int kWidth>
 __device__ __forceinline__ void StoreTile(const GroupedSwapParams& p,
                                           const GroupedShared<C>& shared, const GroupedTile& tile,
-                                          float (&sum)[kWidth / 2], int warpgroup, int warp,
-                                          int lane) {
+                                          float (&sum)[kWidth / 2], int block, int warpgroup,
+                                          int warp, int lane) {
   constexpr int kGroups = kWidth / 8;
-  constexpr int kColumns = C::kGated ? 32 : 64;  // of D, of a warpgroup
+  constexpr int kColumns = C::kGated ? 32 : 64;  // of D
   const int in_row = lane / 4, token = 2 * (lane & 3);
-  const int column0 = tile.row + warpgroup * kColumns;  // the warpgroup's first of D
+  const int column0 = tile.row + block * kColumns;  // the first of D
   const int column = column0 + warp * (C::kGated ? 8 : 16) + in_row;
   if (p.factors != nullptr) {
 #pragma unroll
@@ -221,16 +321,22 @@ __device__ __forceinline__ void StoreTile(const GroupedSwapParams& p,
     }
     NamedSync(barrier, 128);
     const int chunk = thread % kChunks, at_column = column0 + chunk * 8;
-#pragma unroll 1
-    for (int i = thread / kChunks; i < kPiece * 8; i += 128 / kChunks) {
-      const int at = first * 8 + i;
-      if (at >= tile.tokens) break;
-      const uint4 data = *reinterpret_cast<const uint4*>(store + TmaOffset128(i, chunk * 16));
+    constexpr int kRounds = (kPiece * 8 + 128 / kChunks - 1) / (128 / kChunks);
+    uint4 data[kRounds];
+#pragma unroll
+    for (int i = 0; i < kRounds; ++i) {
+      const int row = min(thread / kChunks + i * (128 / kChunks), kPiece * 8 - 1);
+      data[i] = *reinterpret_cast<const uint4*>(store + TmaOffset128(row, chunk * 16));
+    }
+#pragma unroll
+    for (int i = 0; i < kRounds; ++i) {
+      const int in_piece = thread / kChunks + i * (128 / kChunks), at = first * 8 + in_piece;
+      if (in_piece >= kPiece * 8 || at >= tile.tokens) break;
       uint16_t* const row = d + int64_t{at} * p.ldd + at_column;
       if (wide && at_column + 8 <= p.n) {
-        *reinterpret_cast<uint4*>(row) = data;
+        *reinterpret_cast<uint4*>(row) = data[i];
       } else {
-        const uint16_t* const narrow = reinterpret_cast<const uint16_t*>(&data);
+        const uint16_t* const narrow = reinterpret_cast<const uint16_t*>(&data[i]);
 #pragma unroll
         for (int c = 0; c < 8; ++c)
           if (at_column + c < p.n) row[c] = narrow[c];
@@ -275,29 +381,33 @@ __device__ __forceinline__ bool SumRanks(const GroupedShared<C>& shared, float (
 template <class C, int kWidth>
 __device__ __forceinline__ void ConsumeTile(const GroupedSwapParams& p,
                                             const GroupedShared<C>& shared,
-                                            RingCursor<C::kStages>& at, const GroupedTile& tile,
-                                            int kb_begin, int kb_end, int rank, int splits,
-                                            int number, int warp, int lane) {
+                                            RingCursor<C::kStages>& at, bool& ready,
+                                            const GroupedTile& tile, int kb_begin, int kb_end,
+                                            int rank, int splits, int number, int warp, int lane) {
   const int warpgroup = warp / 4;
-  float sum[kWidth / 2];
-  SumTile<C, kWidth>(shared, at, sum, p.index != nullptr, kb_begin, kb_end, warpgroup, lane);
+  float sum[C::kBlocks][kWidth / 2];
+  SumTile<C, kWidth>(shared, at, ready, sum, p.index != nullptr, kb_begin, kb_end, warpgroup, lane);
   if constexpr (kWidth <= C::kSplitTokens) {
     if (splits > 1 &&
-        !SumRanks<C, kWidth>(shared, sum, rank, splits, number & 1, number == 0, warp, lane))
+        !SumRanks<C, kWidth>(shared, sum[0], rank, splits, number & 1, number == 0, warp, lane))
       return;
   }
-  StoreTile<C, kWidth>(p, shared, tile, sum, warpgroup, warp % 4, lane);
+#pragma unroll
+  for (int m = 0; m < C::kBlocks; ++m)
+    StoreTile<C, kWidth>(p, shared, tile, sum[m], warpgroup * C::kBlocks + m, warpgroup, warp % 4,
+                         lane);
 }
 
-/// Calls `use<width>` with the smallest width of a wgmma, in steps of 32, that holds the tokens.
-template <int kMost, class Use>
+/// Calls `use<width>` with the smallest width of a wgmma, in steps of 32, above 64 of
+/// C::kWidthStep, that holds the tokens.
+template <class C, int kMost, class Use>
 __device__ __forceinline__ void ForWidth(int tokens, Use use) {
-  if constexpr (kMost == 16) {
-    use.template operator()<16>();
+  if constexpr (kMost == 16 || (kMost == 32 && C::kBlocks > 1)) {
+    use.template operator()<kMost>();
   } else {
-    constexpr int kNext = kMost == 32 ? 16 : kMost - 32;
+    constexpr int kNext = kMost == 32 ? 16 : kMost - (kMost > 64 ? C::kWidthStep : 32);
     if (tokens <= kNext)
-      ForWidth<kNext>(tokens, use);
+      ForWidth<C, kNext>(tokens, use);
     else
       use.template operator()<kMost>();
   }
@@ -309,12 +419,14 @@ __global__ void __launch_bounds__(C::kThreads, C::kResident)
   CULET_DYNAMIC_SHARED(shared_base);
   const GroupedShared<C> shared(shared_base);
   const int warp = WarpUniform(threadIdx.x / 32), lane = threadIdx.x % 32;
-  const int splits = static_cast<int>(ClusterSize());
+  const int splits = C::kSplitTokens > 0 ? static_cast<int>(ClusterSize()) : 1;
   const int rank = splits > 1 ? static_cast<int>(ClusterRank()) : 0;
   // Whether warps copy to the stages beside TMA.
   const bool copies = C::kScaled || p.index != nullptr;
   if (warp == 0 && ElectOne()) {
-    shared.ring->InitFull(FullArrivals(copies ? 32 * C::kTokenWarps : 0));
+    const bool by_threads = C::kFactors ? p.index != nullptr : copies;
+    shared.ring->InitFull(
+        FullArrivals((by_threads ? 32 * C::kTokenWarps : 0) + (C::kFactors ? C::kTokenWarps : 0)));
     shared.ring->InitEmpty(EmptyArrivals(C::kConsumerWarps, 1));
     BarrierInit(shared.sums_full, 1);
     BarrierInit(shared.sums_free, C::kConsumerWarps);
@@ -347,24 +459,39 @@ __global__ void __launch_bounds__(C::kThreads, C::kResident)
   } else {
     if constexpr (C::kReallocates) RegistersUp<C::kConsumerRegisters>();
     RingCursor<C::kStages> at;
-    int number = 0;
-    for (GroupedWalk<C> walk(p, shared.first_tile, splits); walk.there(); walk.Advance()) {
-      const GroupedTile tile = walk.Place();
-      const auto consume = [&]<int kWidth>() {
-        ConsumeTile<C, kWidth>(p, shared, at, tile, kb_begin, kb_end, rank, splits, number,
+    bool ready = false;
+    const auto consume = [&](const GroupedTile& tile, int number) {
+      const auto use = [&]<int kWidth>() {
+        ConsumeTile<C, kWidth>(p, shared, at, ready, tile, kb_begin, kb_end, rank, splits, number,
                                warp - 4, lane);
       };
       if constexpr (C::kTokens == 32) {
         if (tile.tokens <= 8)
-          consume.template operator()<8>();
+          use.template operator()<8>();
         else if (tile.tokens <= 16)
-          consume.template operator()<16>();
+          use.template operator()<16>();
         else
-          consume.template operator()<32>();
+          use.template operator()<32>();
       } else {
-        ForWidth<C::kTokens>(tile.tokens, consume);
+        ForWidth<C, C::kTokens>(tile.tokens, use);
       }
-      ++number;
+    };
+    GroupedWalk<C> walk(p, shared.first_tile, splits);
+    if constexpr (C::kHandsOn) {
+      int left = walk.left();
+      if (C::kLag > 0 && warp >= 8 && left > 1) {
+        shared.ring->WaitFull(at);
+        Lag(C::kLag);
+      }
+#pragma unroll 1
+      for (; left > 0; --left) {
+        if (!ready) shared.ring->WaitFull(at);
+        ready = true;
+        const GroupedTile tile = shared.places[at.stage];  // the stage is filled again meanwhile
+        consume(tile, 0);
+      }
+    } else {
+      for (int number = 0; walk.there(); walk.Advance()) consume(walk.Place(), number++);
     }
   }
   if (splits > 1) {
@@ -374,14 +501,17 @@ __global__ void __launch_bounds__(C::kThreads, C::kResident)
   }
 }
 
-template <class Policy, int kTokens, bool kGated>
+template <class Policy, int kRows, int kTokens, bool kGated, bool kMultiplied = false>
 GroupedSwapKernel MakeGroupedSwap(const char* id, int registers) {
-  using C = GroupedConfig<Policy, kTokens, kGated>;
+  using C = GroupedConfig<Policy, kRows, kTokens, kGated, kMultiplied>;
   return {.id = id,
           .function = reinterpret_cast<const void*>(&GroupedSwap<C>),
           .format = &Policy::kInfo,
           .gated = kGated,
+          .multiplied = C::kFactors,
+          .rows = kRows,
           .tokens = kTokens,
+          .width_step = C::kWidthStep,
           .box_rows = C::kBoxRows,
           .split_tokens = C::kSplitTokens,
           .resident = C::kResident,

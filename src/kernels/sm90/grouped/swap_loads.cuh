@@ -27,6 +27,8 @@ __device__ __forceinline__ void LoadWeights(const GroupedSwapParams& p,
 #pragma unroll 1
     for (int kb = kb_begin; kb < kb_end; ++kb) {
       shared.ring->WaitEmpty(at);
+      if constexpr (C::kHandsOn)
+        if (kb == kb_begin) shared.places[at.stage] = tile;
       uint64_t* const full = &shared.ring->full[at.stage];
       BarrierArriveExpect(full, bytes);
       uint8_t* const to = shared.stages + at.stage * C::kStageBytes;
@@ -44,6 +46,40 @@ __device__ __forceinline__ void LoadWeights(const GroupedSwapParams& p,
   // A launch that ends has waited, so that whoever waits for it has waited for those before it.
   if (waits && !waited) GridDependencyWait();
 }
+
+/// Scales of a k-block that a thread brings: of its rows of A, and of the tile's weights.
+template <class C>
+struct GroupedScales {
+  static constexpr int kRows = (C::kTokens + 32 * C::kTokenWarps - 1) / (32 * C::kTokenWarps);
+  float rows[kRows], blocks[C::kScaleBlocks];
+
+  /// `sources`: rows of A, negative where there are none. `first`: the scales of the tile's first
+  /// block of weights; without gate and up those of the next one lie `next` behind them.
+  __device__ __forceinline__ void Load(const GroupedSwapParams& p, const int (&sources)[kRows],
+                                       const float* first, int next, int kb) {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i)
+      rows[i] =
+          sources[i] < 0
+              ? 0.0f
+              : p.scale_a[int64_t{sources[i]} * p.scale_a_row + int64_t{kb} * p.scale_a_block];
+#pragma unroll
+    for (int b = 0; b < C::kScaleBlocks; ++b)
+      blocks[b] = first[b * (C::kGated ? p.scale_b_up : next) + kb];
+  }
+  /// Their products, to a stage's scales: of a block of weights after the other, but of gate and up
+  /// two of gate's rows, then the same two of up's.
+  __device__ __forceinline__ void Multiply(float* to, int thread) const {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const int row = thread + i * 32 * C::kTokenWarps;
+      if (row >= C::kTokens) break;
+#pragma unroll
+      for (int b = 0; b < C::kScaleBlocks; ++b)
+        to[C::kGated ? row / 2 * 4 + b * 2 + row % 2 : b * C::kTokens + row] = rows[i] * blocks[b];
+    }
+  }
+};
 
 /// 32 * kTokenWarps threads: rows of A, and scales, of all tiles. Copies arrive at the stage's
 /// barrier by themselves; consumers fence before wgmma reads what they left.
@@ -64,7 +100,8 @@ __device__ __forceinline__ void LoadRows(const GroupedSwapParams& p, const Group
     };
     // Rows of A that this warp brings; negative: zeros. In whole batches, whose copies are asked
     // for without a branch between them.
-    constexpr int kBatch = kPasses < 4 ? kPasses : 4;
+    constexpr int kMostBatch = C::kProducerRegisters < 56 ? 2 : 4;
+    constexpr int kBatch = kPasses < kMostBatch ? kPasses : kMostBatch;
     const int passes = p.index != nullptr
                            ? ((tile.tokens + kRowsAtOnce - 1) / kRowsAtOnce + kBatch - 1) / kBatch
                            : 0;
@@ -74,18 +111,20 @@ __device__ __forceinline__ void LoadRows(const GroupedSwapParams& p, const Group
     }
     __syncwarp();
     // Scales of rows that the thread brings.
-    constexpr int kScaleRows = C::kScaled ? (C::kTokens + 95) / 96 : 1;
+    constexpr int kScaleRows = C::kScaled ? GroupedScales<C>::kRows : 1;
     [[maybe_unused]] int scale_source[kScaleRows];
     [[maybe_unused]] const float* weight_scale = nullptr;
+    [[maybe_unused]] int next_block = 0;
     if constexpr (C::kScaled) {
 #pragma unroll
       for (int i = 0; i < kScaleRows; ++i) scale_source[i] = row_of(thread + i * 96);
-      if (thread < (C::kGated ? 2 : 1))
-        weight_scale = p.scale_b + tile.group * p.scale_b_group + thread * p.scale_b_up +
+      if (C::kFactors || thread < (C::kGated ? 2 : 1))
+        weight_scale = p.scale_b + tile.group * p.scale_b_group +
+                       (C::kFactors ? 0 : thread * p.scale_b_up) +
                        int64_t{tile.row / 128} * p.k_blocks;
+      if (tile.row / 128 < (p.n - 1) / 128) next_block = p.k_blocks;
     }
-#pragma unroll 1
-    for (int kb = kb_begin; kb < kb_end; ++kb) {
+    const auto load = [&](int kb, [[maybe_unused]] auto& scales_of_block) {
       shared.ring->WaitEmpty(at);
       const uint32_t to =
           SharedAddress(shared.stages + at.stage * C::kStageBytes + C::kWeightBytes);
@@ -107,7 +146,13 @@ __device__ __forceinline__ void LoadRows(const GroupedSwapParams& p, const Group
                         from + max(source[j], 0) * p.a_pitch, source[j] < 0 ? 0 : there);
         }
       }
-      if constexpr (C::kScaled) {
+      if constexpr (C::kFactors) {
+        scales_of_block.Multiply(shared.scales + at.stage * C::kScaleFloats, thread);
+        if (kb + C::kScalesAhead < kb_end)
+          scales_of_block.Load(p, scale_source, weight_scale, next_block, kb + C::kScalesAhead);
+        __syncwarp();
+        if (thread % 32 == 0) BarrierArrive(&shared.ring->full[at.stage]);
+      } else if constexpr (C::kScaled) {
         const uint32_t scales = SharedAddress(shared.scales + at.stage * C::kScaleFloats);
 #pragma unroll
         for (int i = 0; i < kScaleRows; ++i) {
@@ -123,8 +168,26 @@ __device__ __forceinline__ void LoadRows(const GroupedSwapParams& p, const Group
         if (weight_scale != nullptr)
           CopyAsync<4>(scales + (C::kTokens + thread) * 4, weight_scale + kb);
       }
-      CopyAsyncArrive(&shared.ring->full[at.stage]);
+      if (!C::kFactors || p.index != nullptr) CopyAsyncArrive(&shared.ring->full[at.stage]);
       at.Advance();
+    };
+    if constexpr (C::kFactors) {
+      // Ahead, so that no stage waits for L2: two k-blocks, or one where products are long.
+      GroupedScales<C> scales[C::kScalesAhead];
+#pragma unroll
+      for (int i = 0; i < C::kScalesAhead; ++i)
+        if (kb_begin + i < kb_end)
+          scales[i].Load(p, scale_source, weight_scale, next_block, kb_begin + i);
+#pragma unroll 1
+      for (int kb = kb_begin; kb < kb_end; kb += C::kScalesAhead) {
+#pragma unroll
+        for (int i = 0; i < C::kScalesAhead; ++i)
+          if (kb + i < kb_end) load(kb + i, scales[i]);
+      }
+    } else {
+      int none = 0;
+#pragma unroll 1
+      for (int kb = kb_begin; kb < kb_end; ++kb) load(kb, none);
     }
     __syncwarp();
   }

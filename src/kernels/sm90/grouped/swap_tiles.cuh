@@ -11,19 +11,29 @@
 
 namespace culet::sm90 {
 
-template <class P, int kMostTokens, bool kPaired>
+/// `kMultiplied`: of block scales, the producers multiply those of rows with those of weights, so
+/// that consumers, whose FP32 instructions take the tensor core's time, need one less for each pair
+/// of sums.
+template <class P, int kWeightRows, int kMostTokens, bool kPaired, bool kMultiplied = false>
 struct GroupedConfig {
   using Policy = P;
   using Format = typename P::Format;
   static constexpr bool kGated = kPaired;
   static constexpr bool kScaled = P::kInfo.sums == Sums::kBlockScaled;
-  static constexpr int kRows = 128, kTokens = kMostTokens;
+  static constexpr bool kFactors = kScaled && kMultiplied;
+  static constexpr int kRows = kWeightRows, kTokens = kMostTokens;
+  static constexpr int kBlocks = kRows / 128;  ///< of 64 rows of weights, of a warpgroup
   static constexpr int kConsumerWarps = 8, kTokenWarps = 3, kThreads = 384;
   static constexpr int kWeightBytes = kRows * kBlockBytes;
-  static constexpr int kBoxRows = kTokens <= 32 ? 8 : 32;  ///< of A
+  static constexpr int kBoxRows = kTokens <= 32 ? 8 : kTokens <= 144 ? 16 : 32;  ///< of A
+  /// From one width of a product to the next, above 64.
+  static constexpr int kWidthStep = kTokens <= 144 ? 16 : 32;
   static constexpr int kStageBytes = kWeightBytes + kTokens * kBlockBytes;
-  /// Of a stage: a scale for each of its rows of A, then those of the weights, gate's and up's.
-  static constexpr int kScaleFloats = kScaled ? kTokens + 4 : 0;
+  static constexpr int kScaleBlocks = kGated ? 2 : kBlocks;  ///< gate's and up's, or of 128 rows
+  /// Of a stage: a scale for each of its rows of A, then those of the weights, gate's and up's; or
+  /// of each block of weights the rows' scales times its own.
+  static constexpr int kScaleFloats = kFactors ? kTokens * kScaleBlocks : kScaled ? kTokens + 4 : 0;
+  static constexpr int kScalesAhead = kBlocks > 1 ? 1 : 2;  ///< k-blocks
   /// Where results wait to be stored: of each consumer warpgroup so many rows of 128 bytes.
   static constexpr int kStoreTokens = kTokens < 64 ? kTokens : 64;
   static constexpr int kStoreBytes = kStoreTokens * 128;
@@ -31,9 +41,12 @@ struct GroupedConfig {
   static constexpr int kSplitTokens = kTokens <= 32 ? 8 : 0;
   static constexpr int kExchangeBytes = (kMostGroupedSplits - 1) * kRows * kSplitTokens * 4;
   static constexpr int kTableBytes = (kMostExperts + 4 + kTokens + 48) * 4;
+  /// Where K is whole the producer hands a tile on with its first stage.
+  static constexpr bool kHandsOn = kSplitTokens == 0;
+  static constexpr int kPlaceBytes = kHandsOn ? 16 * 16 : 0;
   static constexpr int kBarriers = 2 * 16 + 2;
   static constexpr int kFixedBytes =
-      1024 + 2 * kStoreBytes + kExchangeBytes + kTableBytes + kBarriers * 8;
+      1024 + 2 * kStoreBytes + kExchangeBytes + kTableBytes + kPlaceBytes + kBarriers * 8;
   /// CTAs on a multiprocessor. Two leave each other's stores and barriers in the shade, and let the
   /// next launch's CTAs load weights beside this one's last.
   static constexpr int kResident = kTokens <= 32 ? 2 : 1;
@@ -42,8 +55,21 @@ struct GroupedConfig {
   static constexpr int kSmemBytes = kFixedBytes + kStages * (kStageBytes + 4 * kScaleFloats);
   /// Consumers of many tokens get registers from the producers.
   static constexpr bool kReallocates = kResident == 1;
-  static constexpr int kProducerRegisters = 56, kConsumerRegisters = 224;
+  static constexpr int kProducerRegisters = kFactors && kBlocks > 1 ? 40 : 56,
+                       kConsumerRegisters = kFactors && kBlocks > 1 ? 232 : 224;
+  /// Clocks that the second warpgroup begins behind the first: one's stores then lie under the
+  /// other's products.
+  static constexpr int kLag = kBlocks > 1 || kFactors ? 500 : 0;
   static_assert(kStages >= 3 && kStages <= 16 && kTokens / kBoxRows <= kMostRowBoxes);
+  static_assert(kBlocks == 1 || !kScaled || kFactors);
+};
+
+/// What a CTA computes at a time.
+struct alignas(16) GroupedTile {
+  int group;
+  int place;   ///< the first row of D
+  int tokens;  ///< rows of D
+  int row;     ///< the first row of the group's weights; gated: of gate's
 };
 
 template <class C>
@@ -51,6 +77,7 @@ struct GroupedShared {
   uint8_t* stages;
   uint8_t* store;
   float4* exchange;
+  GroupedTile* places;  ///< of the tile whose first k-block the stage holds
   float* scales;
   int* first_tile;
   int* sources;  ///< of a tile's rows, each written and read by one warp
@@ -61,7 +88,9 @@ struct GroupedShared {
   __device__ __forceinline__ explicit GroupedShared(uint8_t* base) : stages(base) {
     store = stages + C::kStages * C::kStageBytes;
     exchange = reinterpret_cast<float4*>(store + 2 * C::kStoreBytes);
-    scales = reinterpret_cast<float*>(reinterpret_cast<uint8_t*>(exchange) + C::kExchangeBytes);
+    places =
+        reinterpret_cast<GroupedTile*>(reinterpret_cast<uint8_t*>(exchange) + C::kExchangeBytes);
+    scales = reinterpret_cast<float*>(reinterpret_cast<uint8_t*>(places) + C::kPlaceBytes);
     first_tile = reinterpret_cast<int*>(scales + C::kStages * C::kScaleFloats);
     ring = reinterpret_cast<Ring<C::kStages>*>(reinterpret_cast<uint8_t*>(first_tile) +
                                                C::kTableBytes);
@@ -70,21 +99,13 @@ struct GroupedShared {
     sums_free = sums_full + 1;
   }
   /// Descriptors of a stage's tiles.
-  __device__ __forceinline__ uint64_t Weights(int stage, int warpgroup) const {
+  __device__ __forceinline__ uint64_t Weights(int stage, int block) const {
     return WgmmaDescriptor128(SharedAddress(stages + stage * C::kStageBytes) +
-                              warpgroup * 64 * kBlockBytes);
+                              block * 64 * kBlockBytes);
   }
   __device__ __forceinline__ uint64_t Rows(int stage) const {
     return WgmmaDescriptor128(SharedAddress(stages + stage * C::kStageBytes) + C::kWeightBytes);
   }
-};
-
-/// What a CTA computes at a time.
-struct GroupedTile {
-  int group;
-  int place;   ///< the first row of D
-  int tokens;  ///< rows of D
-  int row;     ///< the first row of the group's weights; gated: of gate's
 };
 
 /// Where the table of first tiles has the group of the CTA's first tile.
@@ -100,6 +121,10 @@ struct GroupedWalk {
   __device__ __forceinline__ GroupedWalk(const GroupedSwapParams& p, const int* first, int splits)
       : p(p), first(first), index(blockIdx.x / splits), step(gridDim.x / splits) {}
   __device__ __forceinline__ bool there() const { return index < first[p.groups] * p.tiles_n; }
+  /// Tiles that there are.
+  __device__ __forceinline__ int left() const {
+    return max(first[p.groups] * p.tiles_n - index + step - 1, 0) / step;
+  }
   __device__ __forceinline__ void Advance() { index += step, is_first = false; }
   __device__ __forceinline__ GroupedTile Place() const {
     int low = is_first ? first[kFirstGroupAt] : 0, high = is_first ? low : p.groups - 1;

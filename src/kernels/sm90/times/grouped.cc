@@ -28,10 +28,28 @@ const GroupedSwapTimes kDirectGrouped = {.launch = 1.443,
                                          .norm = 4.031,
                                          .store = 0.497,
                                          .exchange = 1.605};
+const GroupedSwapTimes kFp8Multiplied = {.launch = 1.865,
+                                         .read = 0.986,
+                                         .latency = 1.538,
+                                         .sm_bytes = 43.79,
+                                         .block = 60,
+                                         .token = 5.6,
+                                         .norm = 6,
+                                         .store = 0.6,
+                                         .exchange = 0};
+const GroupedSwapTimes kDirectWide = {.launch = 1.443,
+                                      .read = 1.01,
+                                      .latency = 1.495,
+                                      .sm_bytes = 43.79,
+                                      .block = 18.02,
+                                      .token = 4.5,
+                                      .norm = 4.031,
+                                      .store = 0.6,
+                                      .exchange = 0};
 
 namespace {
 
-constexpr int kWeightRows = 128;    // of a swap tile
+constexpr int kWeightRows = 128;    // that the constants are of
 constexpr double kDependent = 1.1;  // us that a launch takes longer where it waits for the last
 
 // Rows of a reached group at five equally likely places of a normal distribution: tokens choose at
@@ -58,33 +76,42 @@ double Norm(std::initializer_list<double> parts, double q) {
 }
 
 // The smallest width of a wgmma that a kernel has for so many rows (ForWidth).
-int WidthOf(int tokens_of_kernel, int rows) {
-  if (tokens_of_kernel <= 32) return rows <= 8 ? 8 : rows <= 16 ? 16 : 32;
-  if (rows <= 16) return 16;
-  int width = tokens_of_kernel;
-  while (width - 32 >= std::max(rows, 32)) width -= 32;
-  return width;
+int WidthOf(const GroupedSwapKernel& kernel, int rows) {
+  if (kernel.tokens <= 32) return rows <= 8 ? 8 : rows <= 16 ? 16 : 32;
+  if (rows <= 16 && kernel.rows == kWeightRows) return 16;
+  int width = kernel.tokens;
+  for (;;) {
+    const int next = width - (width > 64 ? kernel.width_step : 32);
+    if (next < std::max(rows, 32)) return width;
+    width = next;
+  }
+}
+
+const GroupedSwapTimes& TimesOf(const GroupedSwapKernel& kernel) {
+  if (kernel.format->sums == Sums::kBlockScaled)
+    return kernel.multiplied ? kFp8Multiplied : kFp8Grouped;
+  return kernel.rows > kWeightRows ? kDirectWide : kDirectGrouped;
 }
 
 }  // namespace
 
 double GroupedSwapUs(const GroupedSwapKernel& kernel, const Chip& chip, int splits,
                      const GemmDesc& desc) noexcept {
-  const bool scaled = kernel.format->sums == Sums::kBlockScaled;
-  const GroupedSwapTimes& t = scaled ? kFp8Grouped : kDirectGrouped;
+  const GroupedSwapTimes& t = TimesOf(kernel);
+  const double parts = kernel.rows / double(kWeightRows);
   const int most = splits > 1 ? kernel.split_tokens : kernel.tokens;
   double tiles_m = 0, clocks = 0, widths = 0;
   ForCounts(desc, [&](int rows, double weight) {
     const int tiles = CeilDiv(rows, most), each = CeilDiv(CeilDiv(rows, tiles), 8) * 8;
-    const int width = WidthOf(kernel.tokens, each);
-    const double taken = (kWeightRows + each) * double(kBlockBytes) / t.sm_bytes;
+    const int width = WidthOf(kernel, each);
+    const double taken = (kernel.rows + each) * double(kBlockBytes) / t.sm_bytes;
     tiles_m += weight * tiles;
-    clocks += weight * tiles * std::max(taken, t.block + t.token * width);
+    clocks += weight * tiles * std::max(taken, parts * (t.block + t.token * width));
     widths += weight * tiles * width;
   });
   clocks /= tiles_m, widths /= tiles_m;
   // B's rows, gate's and up's together, whether or not a tile has both.
-  const double tiles = ExpectedRows(desc).reached * tiles_m * CeilDiv(desc.n, kWeightRows);
+  const double tiles = ExpectedRows(desc).reached * tiles_m * CeilDiv(desc.n, kernel.rows);
   const double k_blocks =
       CeilDiv(desc.k * kernel.format->element_bytes, kBlockBytes) / double(splits);
   const double places = chip.sms * FilledShare(splits) * kernel.resident / splits;
@@ -96,7 +123,7 @@ double GroupedSwapUs(const GroupedSwapKernel& kernel, const Chip& chip, int spli
                           rounds * beside * clocks * k_blocks / chip.clock_mhz,
                           rounds * k_blocks / kernel.stages * t.latency},
                          t.norm) +
-                    rounds * t.store * widths / 64 + t.exchange * (splits - 1);
+                    rounds * parts * t.store * widths / 64 + t.exchange * (splits - 1);
   return us + (desc.pdl ? 0 : kDependent);
 }
 

@@ -16,7 +16,7 @@ struct GroupedSwapTimes {
   double read;      ///< of the chip's read rate
   double latency;   ///< us from a request of a ring's bytes to the next one
   double sm_bytes;  ///< that a multiprocessor receives in a clock
-  double block;     ///< clocks of a k-block ...
+  double block;     ///< clocks of a k-block of 128 rows of weights ...
   double token;     ///< ... and of each row of D that is multiplied
   double norm;      ///< exponent that joins them (see SwapTimes)
   double store;     ///< us: each round of tiles and 64 rows of D
@@ -25,6 +25,8 @@ struct GroupedSwapTimes {
 /// Of block scales, and of formats whose sums the tensor core keeps over all of K. From 72 rows of
 /// bench/results/h200_grouped.csv, with a root mean square of 3.6 and 3.2 %.
 extern const GroupedSwapTimes kFp8Grouped, kDirectGrouped;
+/// Of the kernels whose producers multiply the scales, and of tiles of 256 rows of weights.
+extern const GroupedSwapTimes kFp8Multiplied, kDirectWide;
 
 /// `desc`: of DescribeGrouped.
 double GroupedSwapUs(const GroupedSwapKernel& kernel, const Chip& chip, int splits,
