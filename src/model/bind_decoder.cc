@@ -271,6 +271,17 @@ class Binder {
     }
   }
 
+  // The rank's own.
+  int FirstExpert() const {
+    const RankParts& parts = config_.shard.experts;
+    return parts.present() ? static_cast<int>(parts.first()) : 0;
+  }
+  int EndExpert() const {
+    const RankParts& parts = config_.shard.experts;
+    return parts.present() ? FirstExpert() + static_cast<int>(parts.size_of(parts.rank))
+                           : config_.experts;
+  }
+
   void SeparateExperts(const std::string& prefix, LayerWeights& layer) {
     const std::int64_t hidden = config_.hidden, width = config_.moe_intermediate;
     const auto [first, of] = config_.shard.moe_intermediate;
@@ -280,6 +291,10 @@ class Binder {
     std::vector<WeightRequest> in, out;
     for (int e = 0; e < config_.experts; ++e) {
       const std::string expert = fmt::format("{}experts.{}.", prefix, e);
+      if (e < FirstExpert() || e >= EndExpert()) {
+        source_.LeaveAll(expert);
+        continue;
+      }
       in.push_back({expert + names_.expert_gate + ".weight", width, hidden, role, first, of});
       in.push_back({expert + names_.expert_up + ".weight", width, hidden, role, first, of});
       out.push_back(
@@ -305,11 +320,12 @@ class Binder {
       StackedRequest weight = each, bias = each;
       bias.name += "_bias";
       bias.cols = 0;
-      for (int e = 0; e < config_.experts; ++e) {
+      const bool by_width = !config_.shard.experts.present();
+      for (int e = FirstExpert(); e < EndExpert(); ++e) {
         weight.number = bias.number = e;
         made->weights.push_back(source_.GetStacked(weight));
         if (!config_.expert_bias) continue;
-        if (!summed || config_.shard.rank == 0) {
+        if (!summed || !by_width || config_.shard.rank == 0) {
           made->biases.push_back(source_.GetStacked(bias));
         } else {
           source_.Leave(bias.name);

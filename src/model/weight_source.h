@@ -79,6 +79,8 @@ class WeightSource {
   }
   /// Says that a weight is another rank's to read.
   virtual void Leave(const std::string& name) { static_cast<void>(name); }
+  /// The same of all whose names begin so.
+  virtual void LeaveAll(const std::string& prefix) { static_cast<void>(prefix); }
   /// As Get, of floating-point tensors.
   virtual Weight GetStacked(const StackedRequest& request);
   /// Weight `name` of (heads * (keys + values), k), where each head has `keys` rows, then `values`:
