@@ -26,27 +26,35 @@ struct ExplainArgs {
 
 // How the ranks of such devices make their sums.
 Result<ExchangeChoice> SumsOf(const ExplainArgs& args, const Session& session) {
-  if (session.gemm.device().ordinal < 0) {
-    return Status(StatusCode::kUnsupported,
-                  "ranks on the CPU make all sums in one way, in the host's memory; give "
-                  "--device cuda");
-  }
+  CULET_RETURN_IF_ERROR(CheckSums(args.common.device));
   const int size = args.team.size();
   const std::string path = session.file ? session.file->path() : "";
   return FindExchange(path, session.gemm.device().device_class, size, args.team.exchange())
       .value_or(UsualExchange(size, args.team.exchange()));
 }
 
-int ExplainSums(const ExplainArgs& args, const Session& session) {
+// With a model also how they share its experts.
+int ExplainRanks(const ExplainArgs& args, const Session& session) {
+  const bool json = args.common.json;
+  std::string experts;
+  if (!args.problems.model().empty()) {
+    const auto config = ReadDecoderConfig(args.problems.model());
+    if (!config.ok()) return Fail(config.status(), json);
+    const auto shared = DescribeExperts(*config, args.team);
+    if (!shared.ok()) return Fail(shared.status(), json);
+    experts = *shared;
+  }
   const auto choice = SumsOf(args, session);
-  if (!choice.ok()) return Fail(choice.status(), args.common.json);
-  if (args.common.json) {
+  if (!choice.ok() && experts.empty()) return Fail(choice.status(), json);
+  if (json) {
     PrintJson({{"device", session.gemm.device().device_class},
                {"ranks", args.team.size()},
-               {"sums", ToJson(*choice)}});
-  } else {
-    Print("sums of {} ranks: {}\n", args.team.size(), ToString(*choice));
+               {"sums", choice.ok() ? ToJson(*choice) : Json(nullptr)},
+               {"experts", experts.empty() ? Json(nullptr) : Json(experts)}});
+    return kSuccess;
   }
+  if (choice.ok()) Print("sums of {} ranks: {}\n", args.team.size(), ToString(*choice));
+  if (!experts.empty()) Print("experts of {} ranks: {}\n", args.team.size(), experts);
   return kSuccess;
 }
 
@@ -62,13 +70,16 @@ Json ExplanationJson(const Problem& problem, const Explanation& explanation) {
 int RunExplain(const ExplainArgs& args) {
   const bool json = args.common.json;
   const bool sums = args.team.given();
-  const std::string misuse = !sums                   ? args.problems.Misuse()
-                             : args.problems.given() ? "--tp explains sums; leave out problems"
-                                                     : args.team.Misuse(args.common.device);
+  const bool problems_too = args.problems.given_beside_model() ||
+                            (args.problems.given() && args.problems.model().empty());
+  const std::string misuse = !sums ? args.problems.Misuse()
+                             : problems_too
+                                 ? "--tp explains sums, and experts of --model; leave out problems"
+                                 : args.team.Misuse(args.common.device);
   if (!misuse.empty()) return Misuse(misuse);
   Result<Session> session = OpenSession(args.common, &args.cache);
   if (!session.ok()) return Fail(session.status(), json);
-  if (sums) return ExplainSums(args, *session);
+  if (sums) return ExplainRanks(args, *session);
   const auto problems = args.problems.Load(session->gemm.device().arch);
   if (!problems.ok()) return Fail(problems.status(), json);
 

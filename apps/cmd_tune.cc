@@ -320,6 +320,8 @@ std::string Shown(double us) { return us < 0 ? "-" : fmt::format("{:.2f}", us); 
 // How the ranks' GPUs make their sums, measured on them and kept.
 int TuneSums(const TuneArgs& args) {
   const bool json = args.common.json;
+  // Before other ranks begin, which would say so, too.
+  if (const Status ways = CheckSums(args.common.device); !ways.ok()) return Fail(ways, json);
   const TeamModel model = TeamModelOf(args.team, args.common, &args.cache, "");
   if (const auto served = args.team.Serve(model, json)) return *served;
   Result<Session> session = OpenSession(args.common, &args.cache);

@@ -402,7 +402,7 @@ Status MeasureDecode(Gemm& gemm, const DecodeBenchOptions& options, DecodeMeasur
       (options.batch * session_options.max_context + options.prefill) / session_options.block_size +
       options.batch + 2;
   const int ranks = options.team != nullptr ? options.team->size() : 1;
-  const auto part = ShardOf(*config, 0, ranks);
+  const auto part = ShardOf(*config, 0, ranks, options.team_model.experts);
   if (!part.ok()) return part.status();
   const auto cache_bytes = CacheBytes(*part, session_options);
   if (!cache_bytes.ok()) return cache_bytes.status();
@@ -411,6 +411,7 @@ Status MeasureDecode(Gemm& gemm, const DecodeBenchOptions& options, DecodeMeasur
   load.reserve = *cache_bytes;
   load.stop = options.stop;
   load.ranks = ranks;
+  load.experts = options.team_model.experts;
   load.on_progress = [&](std::size_t done, std::size_t all) {
     progress.Update(static_cast<double>(done) / static_cast<double>(all), "making weights");
   };

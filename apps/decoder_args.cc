@@ -248,7 +248,7 @@ Result<OpenedDecoder> DecoderArgs::Open(const CommonArgs& common, const CacheArg
   }
   auto options = options_of(*config, prompts);
   if (!options.ok()) return options.status();
-  const auto part = ShardOf(*config, 0, team_.size());
+  const auto part = ShardOf(*config, 0, team_.size(), team_.experts());
   if (!part.ok()) return part.status();
   const auto cache_bytes = CacheBytes(*part, *options);
   if (!cache_bytes.ok()) return cache_bytes.status();
@@ -281,6 +281,7 @@ Result<OpenedDecoder> DecoderArgs::Open(const CommonArgs& common, const CacheArg
   auto team = team_.Start();
   if (!team.ok()) return team.status();
   load.ranks = team_.size();
+  load.experts = team_.experts();
   std::optional<DecoderModel> model;
   const auto read = [&]() -> Status {
     auto loaded = DecoderModel::Load(model_, *memory, load);

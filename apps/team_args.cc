@@ -22,6 +22,16 @@ void TeamArgs::AddTo(const Command& command) {
       .Add("--exchange", exchange_,
            "Type of what crosses between GPUs; bf16 halves it, and rounds each rank's summands")
       .OneOf({"f32", "bf16"});
+  command
+      .Add("--experts-by", experts_,
+           "How ranks share routed experts: each by width, or whole ones; default: by width where "
+           "that has parts for all ranks")
+      .OneOf({"width", "expert"});
+}
+
+ExpertsBy TeamArgs::experts() const {
+  if (experts_.empty()) return ExpertsBy::kRule;
+  return experts_ == "expert" ? ExpertsBy::kExpert : ExpertsBy::kWidth;
 }
 
 DataType TeamArgs::exchange() const {
@@ -31,6 +41,9 @@ DataType TeamArgs::exchange() const {
 std::string TeamArgs::Misuse(const std::string& device) const {
   if (exchange() != DataType::kFloat32 && (!given() || device == "cpu")) {
     return "--exchange bf16 needs GPUs of several ranks: --tp N --device cuda";
+  }
+  if (experts() != ExpertsBy::kRule && !given()) {
+    return "--experts-by says how ranks share experts; give --tp N beside it";
   }
   if (!given() || device == "cpu" || device == "cuda") return {};
   return fmt::format("--tp takes the host's first GPUs; leave out the number of --device {}",
@@ -60,11 +73,35 @@ Result<std::unique_ptr<RankTeam>> TeamArgs::Start() const {
   return RankTeam::Start(size_, {error ? "culet" : program.string(), "rank"});
 }
 
+Status CheckSums(const std::string& device) {
+  if (device != "cpu") return {};
+  return Status(StatusCode::kUnsupported,
+                "ranks on the CPU make all sums in one way, in the host's memory; give "
+                "--device cuda");
+}
+
 Json ToJson(const ExchangeChoice& choice) {
   return {{"type", ToString(choice.wire)},
           {"push_bytes", choice.push_bytes},
           {"two_shot_bytes", choice.two_shot_bytes},
           {"measured", choice.measured}};
+}
+
+Result<std::string> DescribeExperts(const DecoderConfig& config, const TeamArgs& team) {
+  if (config.experts == 0) return std::string("there are none");
+  std::string parts;
+  bool by_expert = false;
+  for (int rank = 0; rank < team.size(); ++rank) {
+    const auto part = ShardOf(config, rank, team.size(), team.experts());
+    if (!part.ok()) return part.status();
+    const RankParts& own = part->shard.experts;
+    by_expert = own.present();
+    const std::int64_t size = by_expert ? own.size_of(rank) : part->moe_intermediate;
+    parts += fmt::format("{}{}", rank > 0 ? ", " : "", size);
+  }
+  return by_expert
+             ? fmt::format("by expert, {} of {}", parts, config.experts)
+             : fmt::format("by width, {} of {} columns of each", parts, config.moe_intermediate);
 }
 
 TeamModel TeamModelOf(const TeamArgs& team, const CommonArgs& common, const CacheArgs* cache,
@@ -76,6 +113,7 @@ TeamModel TeamModelOf(const TeamArgs& team, const CommonArgs& common, const Cach
   model.device = common.device;
   model.providers = common.providers;
   model.exchange = team.exchange();
+  model.experts = team.experts();
   if (cache == nullptr) return model;
   if (const auto file = CacheFile::DefaultPath(cache->path); file.ok()) model.cache = *file;
   return model;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "culet/decoder.h"
 #include "culet/rank_team.h"
 #include "options.h"
 #include "output.h"
@@ -21,6 +22,7 @@ class TeamArgs {
   int size() const { return size_; }
   /// What crosses between the ranks.
   DataType exchange() const;
+  ExpertsBy experts() const;
 
   /// On a rank of a launcher that is not the first: serves rank 0, which was told to open `model`
   /// too, and returns the exit code. None elsewhere.
@@ -30,10 +32,14 @@ class TeamArgs {
 
  private:
   int size_ = 1;
-  std::string exchange_ = "f32";
+  std::string exchange_ = "f32", experts_;
 };
 
+/// UNSUPPORTED where ranks on `device` make sums in one way.
+Status CheckSums(const std::string& device);
 Json ToJson(const ExchangeChoice& choice);
+/// "by width, 384 of 768 columns each": how ranks share the routed experts of `config`.
+Result<std::string> DescribeExperts(const DecoderConfig& config, const TeamArgs& team);
 
 /// What the other ranks open besides the model itself.
 TeamModel TeamModelOf(const TeamArgs& team, const CommonArgs& common, const CacheArgs* cache,

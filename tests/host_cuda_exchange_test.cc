@@ -2,6 +2,7 @@
 // memory.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -10,10 +11,12 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <thread>
 #include <vector>
 
+#include "argmax_rows.h"
 #include "base/float_types.h"
 #include "host_cuda/host_cuda.h"
 #include "kernels/cuda_ops/exchange.h"
@@ -344,6 +347,59 @@ TEST_P(AllReduceOf, AnAbortEndsWaits) {
 }
 
 // Unequal parts, among them one without columns.
+TEST(AllArgMaxOf, TheLargestOfAllRanksIsTheFirstOfEquals) {
+  constexpr std::int64_t kRows = 300;  // more than a block has threads
+  const ArgMaxRows rows = RowsForArgMax(kRows, 64);
+  Team team(3, kRows, 0xFFFFFFFDu);  // epochs begin anew in the midst
+  std::vector<std::uint64_t> most(kRows);
+  std::mutex lock;
+  team.Run([&](int r) {
+    const RankParts parts{r, {0, 7, 8, 64}};
+    std::vector<std::int32_t> local;
+    const std::vector<float> part = rows.PartOf(parts, local);
+    AllArgMaxArgs args;
+    args.peers = team.Of(r);
+    args.x = part.data();
+    args.local = local.data();
+    args.cols = parts.size_of(r);
+    args.first = parts.first();
+    for (const std::int64_t count : {kRows, std::int64_t{1}, std::int64_t{129}, kRows, kRows}) {
+      Guarded<std::int32_t> all(static_cast<std::size_t>(count), -7);
+      args.all = all.data();
+      args.rows = count;
+      EXPECT_EQ(AllArgMax(args, {nullptr, true}), cudaSuccess) << host_cuda::Fault();
+      for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], rows.wanted[i]) << i;
+      all.CheckGuards();
+    }
+    // As something else exchanges the keys.
+    std::vector<std::uint64_t> keys(kRows);
+    EXPECT_EQ(KeysOfArgMax(args, keys.data(), {nullptr, false}), cudaSuccess);
+    const std::scoped_lock own(lock);
+    for (std::size_t i = 0; i < keys.size(); ++i) most[i] = std::max(most[i], keys[i]);
+  });
+  std::vector<std::int32_t> all(kRows);
+  EXPECT_EQ(ArgMaxOfKeys(most.data(), all.data(), kRows, {nullptr, false}), cudaSuccess);
+  EXPECT_EQ(all, rows.wanted);
+  team.CheckGuards();
+}
+
+TEST(AllArgMaxOf, ARankThatDoesNotComeLeavesNone) {
+  Team team(2, 8, 0, 0.2);
+  const float x[4] = {1, 3, 2, 0};
+  const std::int32_t local = 1;
+  std::int32_t all = 5;
+  AllArgMaxArgs args;
+  args.peers = team.Of(0);
+  args.x = x;
+  args.local = &local;
+  args.all = &all;
+  args.rows = 1;
+  args.cols = 4;
+  EXPECT_EQ(AllArgMax(args, {nullptr, false}), cudaSuccess) << host_cuda::Fault();
+  EXPECT_EQ(all, -1);
+  EXPECT_EQ(team.status(0).late, 2u);
+}
+
 TEST(AllGatherOf, PartsOfAllSizesLieSideBySide) {
   struct Case {
     std::int64_t rows;

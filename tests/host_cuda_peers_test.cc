@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "argmax_rows.h"
 #include "asan.h"
 #include "cuda/cases.h"
 #include "culet/decoder.h"
@@ -79,13 +80,21 @@ class Counted final : public RankExchange {
   std::size_t GatherWorkspace(std::int64_t rows, const RankParts& parts) const override {
     return inner_->GatherWorkspace(rows, parts);
   }
+  Status AllArgMax(DevicePtr x, DevicePtr local, DevicePtr all, std::int64_t rows,
+                   const RankParts& parts, DevicePtr workspace, ExchangeStream stream) override {
+    ++keys;
+    return inner_->AllArgMax(x, local, all, rows, parts, workspace, stream);
+  }
+  std::size_t ArgMaxWorkspace(std::int64_t rows) const override {
+    return inner_->ArgMaxWorkspace(rows);
+  }
   std::string name() const override { return inner_->name(); }
   Status status() override { return inner_->status(); }
   bool is_watched() const override { return inner_->is_watched(); }
   void BeginWait() override { inner_->BeginWait(); }
   Status EndWait() override { return inner_->EndWait(); }
 
-  int sums = 0, norms = 0, codes = 0;
+  int sums = 0, norms = 0, codes = 0, keys = 0;
 
  private:
   std::shared_ptr<RankExchange> inner_;
@@ -97,16 +106,20 @@ struct Answer {
 };
 
 void AnswerOn(Communicator& ranks, const std::shared_ptr<RankExchange>& exchange,
-              const std::string& folder, const Goldens& goldens, Answer& answer) {
+              const std::string& folder, const Goldens& goldens, Answer& answer,
+              ExpertsBy experts = ExpertsBy::kRule) {
   LoadOptions load;
+  load.experts = experts;
   load.rank = ranks.rank();
   load.ranks = ranks.size();
   const auto model = DecoderModel::Load(folder, HostMemory(), load);
   ASSERT_TRUE(model.ok()) << model.status().ToString();
-  TestDispatch test = MakeTestDispatch({});
+  const bool exact = experts == ExpertsBy::kExpert;  // else a near tie may choose other experts
+  TestDispatch test = MakeTestDispatch({.round_product_inputs = !exact});
   auto dispatch = MakeRankDispatch(std::move(test.dispatch), ranks, exchange);
   ASSERT_TRUE(dispatch.ok()) << dispatch.status().ToString();
   SessionOptions options;
+  if (exact) options.value_type = options.cache_type = DataType::kFloat32;
   options.max_sequences = 1;
   options.block_size = 8;
   auto session = Session::Create(*model, **dispatch, options);
@@ -152,6 +165,7 @@ TEST(Peers, ModelsAnswerAsThroughTheHost) {
         const bool fits = goldens->input_ids.size() <= kUnits;
         EXPECT_EQ(counted->norms, (parts + 1) * (fits ? 7 : 6));
         EXPECT_EQ(counted->sums, fits ? 0 : parts + 1);
+        EXPECT_EQ(counted->keys, 6);  // the prompt's logits are wanted whole
         EXPECT_EQ(counted->codes, name == std::string("qwen3-fp8") ? parts * (fits ? 7 : 6) : 0);
       });
       if (HasFailure()) return;
@@ -167,6 +181,51 @@ TEST(Peers, ModelsAnswerAsThroughTheHost) {
       EXPECT_EQ(peers[0].tokens, host[0].tokens);
     }
   }
+}
+
+TEST(Peers, ExpertsMayBeWhole) {
+  const std::string folder = FixtureFolder("qwen3-moe");
+  if (folder.empty()) GTEST_SKIP() << "no fixture qwen3-moe";
+  const auto goldens = ReadGoldens(folder);
+  ASSERT_TRUE(goldens.has_value());
+  constexpr int kSize = 3;
+  std::vector<Answer> answers(kSize);
+  Areas areas(kSize);
+  OnRanks(kSize, [&](Communicator& ranks) {
+    auto exchange = areas.Exchange(ranks);
+    ASSERT_TRUE(exchange.ok()) << exchange.status().ToString();
+    AnswerOn(ranks, *exchange, folder, *goldens, answers[static_cast<std::size_t>(ranks.rank())],
+             ExpertsBy::kExpert);
+  });
+  if (HasFailure()) return;
+  for (const Answer& each : answers) {
+    EXPECT_EQ(each.logits, answers[0].logits);
+    EXPECT_EQ(each.tokens, answers[0].tokens);
+  }
+  ASSERT_EQ(answers[0].logits.size(), goldens->logits.size());
+  EXPECT_LE(RelativeL2(answers[0].logits.data(), goldens->logits.data(), answers[0].logits.size()),
+            1e-4);
+}
+
+TEST(Peers, TheLargestOfAllRanksIsTheFirstOfEquals) {
+  constexpr int kSize = 3, kRows = 300;  // more than a block has threads
+  const ArgMaxRows rows = RowsForArgMax(kRows, 64);
+  Areas areas(kSize);
+  OnRanks(kSize, [&](Communicator& ranks) {
+    auto exchange = areas.Exchange(ranks);
+    ASSERT_TRUE(exchange.ok()) << exchange.status().ToString();
+    const RankParts parts{ranks.rank(), {0, 7, 8, 64}};
+    std::vector<std::int32_t> local;
+    const std::vector<float> part = rows.PartOf(parts, local);
+    for (const std::int64_t count : {std::int64_t{1}, std::int64_t{kRows}}) {
+      std::vector<std::int32_t> all(static_cast<std::size_t>(count));
+      const Status status =
+          (*exchange)->AllArgMax(ToDevicePtr(part.data()), ToDevicePtr(local.data()),
+                                 ToDevicePtr(all.data()), count, parts, 0, {});
+      ASSERT_TRUE(status.ok()) << status.ToString();
+      EXPECT_EQ(all, std::vector(rows.wanted.begin(), rows.wanted.begin() + count));
+    }
+  });
 }
 
 TensorNode SumOf(std::int64_t count) {

@@ -99,6 +99,26 @@ class Answers(Case):
         for other in others:
             self.assertEqual(self.ends(other), (0, "", ""))
 
+    def test_whole_experts(self):
+        moe = SOURCE / "tests/goldens/mixtral-shards"
+        if not moe.is_dir():
+            self.skipTest("no model with experts")
+        answers = []
+        for options in (["--tp", 1], ["--tp", 2, "--experts-by", "expert"]):
+            code, out, err = self.ends(run("run", "--model", moe, "--token-ids", "1,2,3", "--max-new", 6, "--json", *options))
+            self.assertEqual(code, 0, err)
+            answers.append(json.loads(out)["sequences"])
+        self.assertEqual(answers[0], answers[1])
+        code, out, err = self.ends(run("explain", "--tp", 2, "--model", moe, "--experts-by", "expert"))
+        self.assertEqual(code, 0, err)
+        self.assertRegex(out, r"experts of 2 ranks: by expert, \d+, \d+ of \d+")
+        code, _, err = self.ends(run("run", "--model", self.adder, "--prompt", PROMPT, "--tp", 2, "--experts-by", "expert"))
+        self.assertNotEqual(code, 0)
+        self.assertIn("has no routed experts", err)
+        code, _, err = self.ends(run("run", "--model", moe, "--token-ids", "1", "--experts-by", "expert"))
+        self.assertNotEqual(code, 0)
+        self.assertIn("give --tp N beside it", err)
+
     def test_a_bench(self):
         code, out, err = self.ends(run("bench", "--decode", "--model", self.adder, "--format", "f32", "--tp", 2,
                                        "--context", 16, "--prefill", 8, "--steps", 3, "--json"))
@@ -198,6 +218,12 @@ llm.generate("1+1=" if os.environ["RANK"] == "0" else "2+2=", max_new_tokens=4)
         code, _, err = self.ends(run("run", "--model", self.adder, "--prompt", PROMPT, "--tp", 500))
         self.assertEqual(code, 1)
         self.assertIn("can be cut into at most ", err)
+
+    def test_tuning_without_gpus_is_refused_once(self):
+        code, _, err = self.ends(run("tune", "--tp", 3))
+        self.assertEqual(code, 1)
+        self.assertEqual(err.count("ranks on the CPU make all sums in one way"), 1)
+        self.assertEqual(len(err.splitlines()), 1, err)
 
     def test_missing_variables(self):
         code, _, err = self.ends(run("run", "--model", self.adder, "--prompt", PROMPT, "--tp", 2, RANK="1"))

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "argmax_rows.h"
 #include "culet/rank_team.h"
 #include "culet/ranks.h"
 #include "rank_threads.h"
@@ -88,6 +89,20 @@ TEST(Ranks, SumsAreAddedInTheOrderOfTheRanks) {
       }
     });
   }
+}
+
+TEST(Ranks, TheLargestOfAllRanksIsTheFirstOfEquals) {
+  const ArgMaxRows rows = RowsForArgMax(64, 40);
+  OnRanks(3, [&](Communicator& ranks) {
+    const RankParts parts{ranks.rank(), {0, 7, 8, 40}};
+    std::vector<std::int32_t> local, all(rows.rows.size());
+    const std::vector<float> part = rows.PartOf(parts, local);
+    const Status status = MakeHostExchange(ranks)->AllArgMax(
+        ToDevicePtr(part.data()), ToDevicePtr(local.data()), ToDevicePtr(all.data()),
+        static_cast<std::int64_t>(all.size()), parts, 0, {});
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    EXPECT_EQ(all, rows.wanted);
+  });
 }
 
 TEST(Ranks, PartsOfAnySizeLieBehindEachOther) {

@@ -30,6 +30,7 @@ struct Case {
   bool own = false;
   double tolerance = 1e-5;
   int most = 4;  // ranks
+  ExpertsBy experts = ExpertsBy::kRule;
 };
 
 class TensorParallel : public testing::TestWithParam<std::tuple<Case, int>> {};
@@ -42,8 +43,9 @@ struct Answer {
 };
 
 void AnswerOn(Communicator& ranks, const std::string& folder, const Goldens& goldens,
-              Answer& answer) {
+              ExpertsBy experts, Answer& answer) {
   LoadOptions load;
+  load.experts = experts;
   load.rank = ranks.rank();
   load.ranks = ranks.size();
   const auto model = DecoderModel::Load(folder, HostMemory(), load);
@@ -126,7 +128,7 @@ TEST_P(TensorParallel, EveryRankHasTheGoldens) {
   if (size > test_case.most) {
     const auto whole = ReadDecoderConfig(folder);
     ASSERT_TRUE(whole.ok());
-    const auto part = ShardOf(*whole, 0, size);
+    const auto part = ShardOf(*whole, 0, size, test_case.experts);
     EXPECT_EQ(part.status().code(), StatusCode::kInvalidArgument);
     const std::string most = "at most " + std::to_string(test_case.most) + " part";
     EXPECT_NE(part.status().message().find(most), std::string::npos) << part.status().message();
@@ -134,7 +136,8 @@ TEST_P(TensorParallel, EveryRankHasTheGoldens) {
   }
   std::vector<Answer> answers(static_cast<std::size_t>(size));
   OnRanks(size, [&](Communicator& ranks) {
-    AnswerOn(ranks, folder, *goldens, answers[static_cast<std::size_t>(ranks.rank())]);
+    AnswerOn(ranks, folder, *goldens, test_case.experts,
+             answers[static_cast<std::size_t>(ranks.rank())]);
   });
   if (HasFailure()) return;
   const Answer& first = answers.front();
@@ -167,32 +170,67 @@ TEST_P(TensorParallel, EveryRankHasTheGoldens) {
   }
 }
 
+Case ByExpert(const char* name) { return {.name = name, .experts = ExpertsBy::kExpert}; }
+
 INSTANTIATE_TEST_SUITE_P(
     Models, TensorParallel,
-    testing::Combine(testing::Values(Case{.name = "llama-gqa"}, Case{.name = "llama3-scaled-tied"},
-                                     Case{.name = "qwen2-bias-tied"}, Case{.name = "qwen3-qknorm"},
-                                     Case{.name = "qwen3-moe"},
-                                     Case{.name = "qwen3-fp8", .tolerance = 1e-4},
-                                     Case{.name = "fp8-block-skip", .tolerance = 1e-4, .most = 2},
-                                     Case{.name = "cohere2"}, Case{.name = "gemma3"},
-                                     Case{.name = "ct-fp8-static", .tolerance = 1e-4},
-                                     Case{.name = "ct-w4a16-asym"}, Case{.name = "awq-qwen3-g64"},
-                                     Case{.name = "gptq-sym", .most = 2},
-                                     Case{.name = "gptoss-bf16"},
-                                     Case{.name = "gptoss-mxfp4", .most = 3},
-                                     Case{.name = "deepseek-v3"}, Case{.name = "qwen2-moe"},
-                                     Case{.name = "phi4-mini"}, Case{.name = "seed-oss"},
-                                     Case{.name = "llama-biases-llama3-tied", .own = true},
-                                     Case{.name = "mixtral-shards", .own = true},
-                                     Case{.name = "qwen3-moe-shares", .own = true}),
-                     // Two and three are even and odd parts, and more than some models have heads
-                     // of keys: with sanitizers they say all.
-                     testing::ValuesIn(kSanitized ? std::vector{2, 3} : std::vector{1, 2, 3, 4})),
+    testing::Combine(
+        testing::Values(Case{.name = "llama-gqa"}, Case{.name = "llama3-scaled-tied"},
+                        Case{.name = "qwen2-bias-tied"}, Case{.name = "qwen3-qknorm"},
+                        Case{.name = "qwen3-moe"}, Case{.name = "qwen3-fp8", .tolerance = 1e-4},
+                        Case{.name = "fp8-block-skip", .tolerance = 1e-4, .most = 2},
+                        Case{.name = "cohere2"}, Case{.name = "gemma3"},
+                        Case{.name = "ct-fp8-static", .tolerance = 1e-4},
+                        Case{.name = "ct-w4a16-asym"}, Case{.name = "awq-qwen3-g64"},
+                        Case{.name = "gptq-sym", .most = 2}, Case{.name = "gptoss-bf16"},
+                        Case{.name = "gptoss-mxfp4"}, Case{.name = "deepseek-v3"},
+                        Case{.name = "qwen2-moe"}, Case{.name = "phi4-mini"},
+                        Case{.name = "seed-oss"},
+                        Case{.name = "llama-biases-llama3-tied", .own = true},
+                        Case{.name = "mixtral-shards", .own = true},
+                        Case{.name = "qwen3-moe-shares", .own = true}, ByExpert("qwen3-moe"),
+                        ByExpert("gptoss-bf16"), ByExpert("gptoss-mxfp4"), ByExpert("deepseek-v3"),
+                        ByExpert("qwen2-moe"), ByExpert("llama4"),
+                        Case{.name = "mixtral-shards", .own = true, .experts = ExpertsBy::kExpert}),
+        // Two and three are even and odd parts, and more than some models have heads of keys: with
+        // sanitizers they say all.
+        testing::ValuesIn(kSanitized ? std::vector{2, 3} : std::vector{1, 2, 3, 4})),
     [](const auto& info) {
       std::string name = std::get<0>(info.param).name;
       std::replace(name.begin(), name.end(), '-', '_');
+      if (std::get<0>(info.param).experts == ExpertsBy::kExpert) name += "_by_expert";
       return name + "_" + std::to_string(std::get<1>(info.param));
     });
+
+TEST(TensorParallelWeights, ExpertsAreSharedByTheRuleOrAsTold) {
+  auto config = ReadDecoderConfig(CULET_SOURCE_DIR "/examples/models/qwen3-30b-a3b");
+  ASSERT_TRUE(config.ok());
+  const int width = config->moe_intermediate;
+  auto part = ShardOf(*config, 1, 2);
+  ASSERT_TRUE(part.ok());
+  EXPECT_FALSE(part->shard.experts.present());
+  EXPECT_LT(part->moe_intermediate, width);
+  config->experts = 7;
+  part = ShardOf(*config, 1, 2, ExpertsBy::kExpert);
+  ASSERT_TRUE(part.ok());
+  EXPECT_EQ(part->shard.experts.bounds, (std::vector<std::int64_t>{0, 3, 7}));
+  EXPECT_EQ(part->moe_intermediate, width);
+  // Fewer blocks of scales than ranks, of which none can be in two parts.
+  config->coding.form = WeightCoding::Form::kFp8;
+  config->coding.weights = {QuantType::kB, 128};
+  config->moe_intermediate = 128;
+  part = ShardOf(*config, 0, 2);
+  ASSERT_TRUE(part.ok()) << part.status().ToString();
+  EXPECT_TRUE(part->shard.experts.present());
+  part = ShardOf(*config, 0, 2, ExpertsBy::kWidth);
+  EXPECT_NE(part.status().message().find("at most 1 part"), std::string::npos)
+      << part.status().message();
+  EXPECT_NE(ShardOf(*config, 0, 8, ExpertsBy::kExpert).status().message().find("at most 7 parts"),
+            std::string::npos);
+  config->experts = 0;
+  EXPECT_NE(ShardOf(*config, 0, 2, ExpertsBy::kExpert).status().message().find("no routed experts"),
+            std::string::npos);
+}
 
 // As where a rank reads them in place, though one product serves q, k and v, and another gate and
 // up.

@@ -94,12 +94,20 @@ struct ShardRange {
   friend bool operator==(const ShardRange&, const ShardRange&) = default;
 };
 
+/// How ranks share routed experts: each of them by width, or whole ones.
+enum class ExpertsBy : std::uint8_t {
+  kRule = 0,  ///< by width where that has parts for all ranks
+  kWidth,
+  kExpert,
+};
+
 /// Which part of a model a rank holds, where several hold it together. The sizes of the config that
 /// has it are the part's: heads, kv_heads, intermediate, moe_intermediate, shared_intermediate.
 struct DecoderShard {
   int rank = 0, ranks = 1;
   ShardRange heads, kv_heads, intermediate, moe_intermediate, shared_intermediate;
-  RankParts vocab;  ///< of embedding and head; absent in a whole model
+  RankParts vocab;    ///< of embedding and head; absent in a whole model
+  RankParts experts;  ///< of routed experts; absent where they are cut by width
 
   bool is_part() const noexcept { return ranks > 1; }
 };
@@ -193,7 +201,8 @@ Result<DecoderConfig> ParseDecoderConfig(std::string_view json, const std::strin
 /// beyond the heads of keys and values hold these twice. Parts differ in size where they must.
 /// Errors: INVALID_ARGUMENT for a rank that does not exist, and for more ranks than there are
 /// parts, with their number; UNSUPPORTED for norms over all heads.
-Result<DecoderConfig> ShardOf(const DecoderConfig& whole, int rank, int ranks);
+Result<DecoderConfig> ShardOf(const DecoderConfig& whole, int rank, int ranks,
+                              ExpertsBy experts = ExpertsBy::kRule);
 
 /// The weights of latent attention that other attention has not. kv_b_proj, which makes a head's
 /// keys and values of the latent, is in two: what meets the queries instead of the keys, and what
@@ -245,6 +254,7 @@ struct LoadOptions {
   std::function<bool()> stop = nullptr;
   /// Which part is loaded, as ShardOf cuts it; no others are read.
   int rank = 0, ranks = 1;
+  ExpertsBy experts = ExpertsBy::kRule;
 };
 
 /// A model: its config, and its weights in memory of a device.
@@ -338,14 +348,17 @@ struct DecoderBatch {
   DataType value_type = DataType::kFloat32;
   int log_rows =
       0;  ///< ends with an Advance when above 0; then one token a sequence, and its logits
-  bool sample = false;     ///< draws tokens; one row of logits a sequence, in order
+  bool sample = false;  ///< draws tokens; one row of logits a sequence, in order
+  /// Of a part: whether the logits of all ranks are gathered, as drawing needs them. Else there are
+  /// none, and ranks exchange each row's largest.
+  bool whole_logits = true;
   bool long_rope = false;  ///< longrope: sequences longer than the original context
 };
 
 /// A graph of the model, and its interesting nodes.
 struct DecoderGraph {
   ComputeGraph graph;
-  int logits = -1;  ///< (rows, vocab) float32
+  int logits = -1;  ///< (rows, vocab) float32; -1 without whole_logits
   int argmax = -1;  ///< (rows, 1) kInt32: the next tokens, by ArgMax, or by Sample where asked for
   std::vector<int> hidden;  ///< keep_hidden: L + 1 nodes, the last after the final norm
   int advance = -1;         ///< (log_rows, sequences) kInt32; -1 without

@@ -79,11 +79,13 @@ struct RouteNodes {
 ///   Routes     | shares (T, active): the Route right before | routing
 ///              |   it; this node is kInt32                  |
 ///   ExpertMulMat | X (T, k) or (T * active, k), or the codes | experts, quant_a,
-///              |   and scales that a Quantize made of it;   | routing.active
+///              |   and scales that a Quantize made of it;   | routing.active, parts
 ///              |   routes; maybe shares                     |
-///   Combine    | X (T * active, n), routes; maybe shares    |
+///   Combine    | X (T * active, n), routes; maybe shares    | parts
 ///   AllReduce  | X of this shape                            | int_param: the number of ranks
 ///   AllGather  | X (T, the rank's columns)                  | parts
+///   AllArgMax  | X (T, the rank's columns), its ArgMax;     | parts
+///              |   this node is (T, 1) kInt32               |
 ///   Embedding  | ids (T, 1)                                 | weight (vocabulary, hidden); parts
 ///   GatherRows | X, indices (rows of this node, 1)          |
 ///   ArgMax     | X; this node is (rows, 1) kInt32           |
@@ -93,14 +95,21 @@ struct RouteNodes {
 ///   Quantize   | X of this shape; this node is kFloat8_e4m3 | quant_a, scalar
 ///   Scales     | codes (T, k): the Quantize right before it | quant_a
 ///   Advance    | log (R, S), tokens (S, 1), logits (S, vocabulary), ids, positions, slots, lengths
-///              | (S, 1), block_table (S, blocks)       | attention.block_size
+///              | (S, 1), block_table (S, blocks)       | attention.block_size, parts
 ///              | the same and other slots, and their block_table
 ///
 /// Advance ends a step that gave each of S sequences one token, and makes the next step's inputs on
 /// the device: the token becomes the id, positions and lengths grow by one, slots follow the block
 /// table and are negative if it has no block, and other slots theirs. These and the log are leaves,
 /// changed in place. The value is the log; its row `position mod R` gets the token after that
-/// position, -1 if its logit is NaN. Sequences with a negative slot (padding) stay unchanged.
+/// position, -1 if its logit is NaN. Sequences with a negative slot (padding) stay unchanged. With
+/// parts the logits are those of one rank, which are not looked at: tokens are an AllArgMax's.
+///
+/// AllArgMax is, on all ranks, the index in all columns of the largest element, the first of
+/// equals, or -1 where an element is NaN.
+///
+/// With parts an ExpertMulMat has the weights of the rank's experts, and makes their rows alone;
+/// others are of no value, and Combine leaves them out.
 ///
 /// HeadMulMat multiplies the first k elements of each head of X with rows [head * n, head * n + n)
 /// of the weight, which is float32, float16 or bfloat16. Its value is (T, heads * (n + head_dim -

@@ -25,6 +25,7 @@ struct TeamModel {
   std::string cache;                  ///< a cache file of kernels; empty: none
   DataType exchange = DataType::kFloat32;  ///< ExchangeOptions::wire
   bool unlimited = false;                  ///< no max_position: what is timed may go beyond
+  ExpertsBy experts = ExpertsBy::kRule;    ///< as LoadOptions
 };
 
 /// How a session's steps are computed.

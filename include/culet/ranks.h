@@ -123,6 +123,11 @@ class RankExchange {
   virtual Status AllGather(DevicePtr x, DevicePtr all, std::int64_t rows, const RankParts& parts,
                            DevicePtr workspace, ExchangeStream stream) = 0;
   virtual std::size_t GatherWorkspace(std::int64_t rows, const RankParts& parts) const = 0;
+  /// To `all` (rows) int32, as the graph's AllArgMax: x (rows, the rank's part) float32, `local`
+  /// (rows) int32. One key of 64 bits a row crosses.
+  virtual Status AllArgMax(DevicePtr x, DevicePtr local, DevicePtr all, std::int64_t rows,
+                           const RankParts& parts, DevicePtr workspace, ExchangeStream stream) = 0;
+  virtual std::size_t ArgMaxWorkspace(std::int64_t) const { return 0; }
   /// "shared_memory", "nccl", "peers".
   virtual std::string name() const = 0;
   /// How sums are made; none: in one way.
@@ -134,7 +139,7 @@ class RankExchange {
   }
   /// Whether what is larger goes through NCCL.
   virtual bool has_other() const { return false; }
-  /// Of what computes an all-reduce or an all-gather.
+  /// Of what computes an exchange.
   virtual std::string NameOf(const TensorNode&) const { return name(); }
   /// Around each wait of the host for the device, where exchanges go on by themselves: a wait for a
   /// rank that is gone or late is ended. Errors: as Communicator, then of all later calls, and of

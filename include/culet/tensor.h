@@ -62,6 +62,7 @@ enum class TensorOp : std::uint8_t {
   kGatedDelta,            ///< linear attention by the gated delta rule; see graph.h
   kAllReduce,             ///< the sum of all ranks' X
   kAllGather,             ///< the columns of all ranks' X, side by side
+  kAllArgMax,             ///< ArgMax of the columns of all ranks' X; see graph.h
   kSoftMax = kAttention,  ///< the name that the seed gives to attention
 };
 /// "mul_mat", "rms_norm", ...
@@ -266,7 +267,9 @@ struct OpParams {
   GatedDeltaParams delta;  ///< CausalConv, GatedDelta
   RoutingParams routing;   ///< Route; of an ExpertMulMat `active`: see graph.h
   std::shared_ptr<const ExpertWeights> experts;
-  RankParts parts;  ///< AllGather: of its columns; Embedding: of the vocabulary, or absent
+  /// AllGather, AllArgMax: of their columns; Embedding, Advance: of the vocabulary, or absent;
+  /// ExpertMulMat, Combine: of the experts, or absent.
+  RankParts parts;
 };
 
 /// The weights that a node may have by itself, experts apart; those that it has are present().

@@ -111,8 +111,9 @@ Status PreparedExperts::Launch(const NodeLaunch& launch) const {
   Workspace workspace;
   workspace.partials = scratch + rows_bytes_;
   workspace.partials_size = partials_bytes_;
+  const std::int32_t* const starts = in.parts.starts + in.first;
   for (std::size_t e = 0; e < experts_->weights.size(); ++e) {
-    const std::int64_t first = in.parts.starts[e], m = in.parts.starts[e + 1] - first;
+    const std::int64_t first = starts[e], m = starts[e + 1] - first;
     if (m == 0) continue;
     const Weight bias = experts_->biases.empty() ? Weight{} : experts_->biases[e];
     GemmArgs args = ProductArgs(m, experts_->weights[e], bias, quant_a_, operation_);

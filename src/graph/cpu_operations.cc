@@ -327,6 +327,8 @@ Status Combine(const NodeLaunch& launch) {
   args.x = In(launch, 0);
   args.shares = in.shares;
   args.places = in.parts.places;
+  args.first = in.parts.starts[in.first];
+  args.end = in.parts.starts[in.first + in.count];
   args.out = Out(launch);
   args.rows = node.shape.rows;
   args.active = launch.input_node(0).shape.rows / node.shape.rows;

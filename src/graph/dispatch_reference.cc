@@ -14,7 +14,8 @@ class ReferenceDispatch final : public TableDispatch {
   Feasibility supports(const ComputeGraph& graph, int id) const override {
     const TensorNode& node = graph.node(id);
     const bool others = (node.op == TensorOp::kAllReduce && node.params.int_param > 1) ||
-                        (node.op == TensorOp::kAllGather && node.params.parts.ranks() > 1);
+                        ((node.op == TensorOp::kAllGather || node.op == TensorOp::kAllArgMax) &&
+                         node.params.parts.ranks() > 1);
     return others ? Feasibility::Refuse(kNeedsRanks) : Feasibility::Ok();
   }
 

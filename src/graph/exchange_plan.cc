@@ -21,7 +21,10 @@ std::string ExchangePlanOf(const ComputeGraph& graph) {
   for (const TensorNode& node : graph.nodes()) {
     Mix(hash, fmt::format("{} {} {} {};", node.name, ToString(node.op), ToString(node.type),
                           node.shape.rows));
-    if (node.op != TensorOp::kAllReduce && node.op != TensorOp::kAllGather) continue;
+    if (node.op != TensorOp::kAllReduce && node.op != TensorOp::kAllGather &&
+        node.op != TensorOp::kAllArgMax) {
+      continue;
+    }
     plan += fmt::format("{} [{}, {}] {:016x}\n", node.name, node.shape.rows, node.shape.cols, hash);
   }
   return plan;

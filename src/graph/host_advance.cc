@@ -16,7 +16,8 @@ void AdvanceOnHost(const NodeLaunch& launch) {
   const bool two = launch.node().inputs.size() > 8;
   const TensorNode& logits = launch.input_node(2);
   const Shape shape = launch.node().shape;
-  const std::int64_t vocab = logits.shape.cols;
+  const RankParts& parts = launch.node().params.parts;
+  const std::int64_t vocab = parts.present() ? parts.all() : logits.shape.cols;
   const int block_size = launch.node().params.attention.block_size;
   // The slot of a position of sequence `s` by the table that is input `input`.
   const auto slot = [&](int input, std::int64_t s, std::int64_t position) {
@@ -29,9 +30,10 @@ void AdvanceOnHost(const NodeLaunch& launch) {
   for (std::int64_t s = 0; s < shape.cols; ++s) {
     if (slots[s] < 0 || positions[s] < 0) continue;
     const std::int32_t token = tokens[s];
-    const bool bad = token < 0 || token >= vocab ||
-                     std::isnan(LoadAsDouble(FromDevicePtr<const void>(launch.input(2)),
-                                             logits.type, s * vocab + token));
+    const bool bad =
+        token < 0 || token >= vocab ||
+        (!parts.present() && std::isnan(LoadAsDouble(FromDevicePtr<const void>(launch.input(2)),
+                                                     logits.type, s * vocab + token)));
     log[positions[s] % shape.rows * shape.cols + s] = bad ? -1 : token;
     const std::int64_t next = std::int64_t{positions[s]} + 1;
     ids[s] = token;

@@ -29,6 +29,7 @@ class NodeRules : NodeInputs {
   std::string ClampedSwiGlu() const;
   std::string AllReduce() const;
   std::string AllGather() const;
+  std::string AllArgMax() const;
 
   std::string MulMat() const;
   std::string HeadMulMat() const;
@@ -64,6 +65,7 @@ class NodeRules : NodeInputs {
   std::string Parts() const;
   std::string CacheScales(std::size_t i, std::int64_t heads) const;
   std::string Groups(std::int64_t experts) const;
+  std::string PartOf(std::int64_t experts) const;
   std::string Routed(std::size_t first, std::int64_t routes) const;
   std::string Experts(std::int64_t count, bool codes, bool shared) const;
   std::string Heads() const;

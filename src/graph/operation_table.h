@@ -32,7 +32,7 @@ class OperationTable {
   }
 
  private:
-  static constexpr std::size_t kMost = static_cast<std::size_t>(TensorOp::kAllGather) + 1;
+  static constexpr std::size_t kMost = static_cast<std::size_t>(TensorOp::kAllArgMax) + 1;
   std::array<Row, kMost> rows_{};
   std::array<bool, kMost> has_{};
 };

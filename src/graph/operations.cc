@@ -196,13 +196,19 @@ constexpr OperationInfo kTable[] = {
      .inputs = 1,
      .rule = &Rules::AllGather,
      .reference = ReferenceCopy},
+    {.op = kAllArgMax,
+     .name = "all_argmax",
+     .inputs = 2,
+     .rule = &Rules::AllArgMax,
+     .reference = ReferenceAllArgMax,
+     .reads = ReadAsWritten},
 };
 
 constexpr bool IsInOrder() {
   for (std::size_t i = 0; i < std::size(kTable); ++i) {
     if (static_cast<std::size_t>(kTable[i].op) != i) return false;
   }
-  return static_cast<std::size_t>(kAllGather) + 1 == std::size(kTable);
+  return static_cast<std::size_t>(kAllArgMax) + 1 == std::size(kTable);
 }
 static_assert(IsInOrder(), "a row for each TensorOp, in its order");
 

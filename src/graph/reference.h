@@ -68,5 +68,6 @@ void ReferenceEmbedding(const NodeLaunch& launch);
 void ReferenceGatherRows(const NodeLaunch& launch);
 void ReferenceKvWrite(const NodeLaunch& launch);
 void ReferenceArgMax(const NodeLaunch& launch);
+void ReferenceAllArgMax(const NodeLaunch& launch);
 
 }  // namespace culet

@@ -127,9 +127,10 @@ void ReferenceExpertProduct(const NodeLaunch& launch) {
   const RoutedInputs in = RoutedInputsOf(launch);
   const std::vector<double> x = ReferenceInput(launch);
   std::vector<double> rows, products;
+  const std::int32_t* const starts = in.parts.starts + in.first;
   for (std::size_t e = 0; e < experts.weights.size(); ++e) {
     rows.clear();
-    const std::int64_t first = in.parts.starts[e], end = in.parts.starts[e + 1];
+    const std::int64_t first = starts[e], end = starts[e + 1];
     for (std::int64_t place = first; place < end; ++place) {
       const std::int64_t row = active > 0 ? in.parts.routes[place] / active : place;
       rows.insert(rows.end(), x.begin() + row * k, x.begin() + (row + 1) * k);
@@ -150,10 +151,12 @@ void ReferenceCombine(const NodeLaunch& launch) {
   const std::int64_t n = node.shape.cols;
   const RoutedInputs in = RoutedInputsOf(launch);
   const std::int64_t active = launch.input_node(0).shape.rows / node.shape.rows;
+  const std::int64_t first = in.parts.starts[in.first], end = in.parts.starts[in.first + in.count];
   std::vector<double> row(Index(n)), sum;
   for (std::int64_t token = 0; token < node.shape.rows; ++token) {
     sum.assign(row.size(), 0);
     for (std::int64_t route = token * active; route < (token + 1) * active; ++route) {
+      if (in.parts.places[route] < first || in.parts.places[route] >= end) continue;
       LoadRow(launch.input(0), launch.input_node(0).type, in.parts.places[route], n, row.data());
       const double share = in.shares != nullptr ? in.shares[route] : 1;
       for (std::size_t c = 0; c < row.size(); ++c) sum[c] += share * row[c];

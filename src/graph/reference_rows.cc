@@ -75,7 +75,8 @@ void ReferencePositionScale(const NodeLaunch& launch) {
   std::vector<double> x(static_cast<std::size_t>(width));
   for (std::int64_t row = 0; row < node.shape.rows; ++row) {
     LoadRow(launch.input(0), node.type, row, width, x.data());
-    const double position = IndexAt(launch.input(1), row) + static_cast<double>(node.params.int_param);
+    const double position =
+        IndexAt(launch.input(1), row) + static_cast<double>(node.params.int_param);
     const double turns = std::floor(position / node.params.rope.original_context);
     for (double& value : x) value *= 1 + double{node.params.scalar} * std::log1p(turns);
     StoreRow(launch.output, node.type, row, width, x.data());
@@ -115,6 +116,18 @@ void ReferenceKvWrite(const NodeLaunch& launch) {
       FromDevicePtr<std::uint8_t>(launch.output)[slot * cols + c] =
           E4m3CacheCode(static_cast<float>(row[static_cast<std::size_t>(c)]), scales[c / head]);
     }
+  }
+}
+
+// Of one rank.
+void ReferenceAllArgMax(const NodeLaunch& launch) {
+  const TensorNode& node = launch.node();
+  const Shape from = launch.input_node(0).shape;
+  for (std::int64_t i = 0; i < from.rows; ++i) {
+    const std::int32_t local = FromDevicePtr<const std::int32_t>(launch.input(1))[i];
+    const float value = FromDevicePtr<const float>(launch.input(0))[i * from.cols + local];
+    FromDevicePtr<std::int32_t>(launch.output)[i] =
+        std::isnan(value) ? -1 : static_cast<std::int32_t>(node.params.parts.first()) + local;
   }
 }
 

@@ -41,6 +41,7 @@ inline const TensorNode& RouteOf(const ComputeGraph& graph, const TensorNode& no
 /// The inputs that such a node has behind its rows, and their codes.
 struct RoutedInputs {
   std::int64_t experts = 0;
+  std::int64_t first = 0, count = 0;  ///< of these the rank's own
   ConstRouteParts parts;
   const float* shares = nullptr;  ///< null: all are 1
 };
@@ -50,7 +51,11 @@ inline RoutedInputs RoutedInputsOf(const NodeLaunch& launch) noexcept {
   const TensorNode& route = RouteOf(*launch.graph, launch.node());
   const std::int64_t routes = route.shape.rows * route.shape.cols;
   RoutedInputs found;
-  found.experts = launch.graph->node(route.inputs[0]).shape.cols;
+  found.experts = found.count = launch.graph->node(route.inputs[0]).shape.cols;
+  if (const RankParts& own = launch.node().params.parts; own.present()) {
+    found.first = own.first();
+    found.count = own.size_of(own.rank);
+  }
   found.parts =
       PartsOfRoutes(FromDevicePtr<const std::int32_t>(launch.input(input)), found.experts, routes);
   if (launch.node().inputs.size() > at + 1) {

@@ -99,6 +99,16 @@ std::string NodeRules::AllGather() const {
   return InputIs(0, {node_.shape.rows, parts.size_of(parts.rank)}, "X");
 }
 
+std::string NodeRules::AllArgMax() const {
+  if (auto r = Parts(); !r.empty()) return r;
+  if (In(0).type != DataType::kFloat32) return kExchanged;
+  if (node_.type != DataType::kInt32) return "the value must be int32";
+  const RankParts& parts = params_.parts;
+  if (auto r = InputIs(0, {node_.shape.rows, parts.size_of(parts.rank)}, "X"); !r.empty()) return r;
+  if (auto r = Indices(1, {node_.shape.rows, 1}, "its ArgMax"); !r.empty()) return r;
+  return node_.shape.cols == 1 ? "" : "the value must have one column";
+}
+
 std::string NodeRules::MulMat() const {
   const bool codes = !node_.inputs.empty() && In(0).type == DataType::kFloat8_e4m3;
   if (auto r = CountIs(codes ? 2 : 1); !r.empty()) return r;
@@ -434,6 +444,10 @@ std::string NodeRules::Advance() const {
   if (auto r = Indices(1, {sequences, 1}, "tokens"); !r.empty()) return r;
   if (auto r = InputIsFloat(2); !r.empty()) return r;
   if (auto r = InputIs(2, {sequences, In(2).shape.cols}, "logits"); !r.empty()) return r;
+  if (params_.parts.present()) {
+    if (auto r = Parts(); !r.empty()) return r;
+    if (In(1).op != TensorOp::kAllArgMax) return "with parts, tokens must be an all_argmax's";
+  }
   const char* const names[] = {"ids", "positions", "slots", "lengths"};
   for (std::size_t i = 3; i < 7; ++i) {
     if (auto r = Indices(i, {sequences, 1}, names[i - 3]); !r.empty()) return r;

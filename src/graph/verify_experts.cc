@@ -107,14 +107,27 @@ std::string NodeRules::ExpertMulMat() const {
   }
   const std::int64_t rows = active != 0 ? route.shape.rows : node_.shape.rows;
   if (auto r = InputIs(0, {rows, In(0).shape.cols}, "X"); !r.empty()) return r;
-  return Experts(graph_.node(route.inputs[0]).shape.cols, codes, node_.inputs.size() > first + 1);
+  std::int64_t count = graph_.node(route.inputs[0]).shape.cols;
+  if (auto r = PartOf(count); !r.empty()) return r;
+  if (const RankParts& parts = params_.parts; parts.present()) count = parts.size_of(parts.rank);
+  return Experts(count, codes, node_.inputs.size() > first + 1);
+}
+
+// Of so many experts.
+std::string NodeRules::PartOf(std::int64_t experts) const {
+  const RankParts& parts = params_.parts;
+  if (!parts.present()) return {};
+  if (auto r = Parts(); !r.empty()) return r;
+  if (parts.all() == experts) return {};
+  return fmt::format("parts has {} experts; the logits are of {}", parts.all(), experts);
 }
 
 std::string NodeRules::Experts(std::int64_t count, bool codes, bool shared) const {
   if (params_.experts == nullptr) return "experts are missing";
   const auto& [weights, biases] = *params_.experts;
   if (static_cast<std::int64_t>(weights.size()) != count) {
-    return fmt::format("it has {} experts; the logits are of {}", weights.size(), count);
+    return fmt::format("it has {} experts; the logits are of {}{}", weights.size(), count,
+                       params_.parts.present() ? " for this rank" : "");
   }
   if (!biases.empty() && biases.size() != weights.size()) {
     return fmt::format("it has {} biases for {} experts", biases.size(), weights.size());
@@ -155,6 +168,7 @@ std::string NodeRules::Combine() const {
   if (auto r = InputIsFloat(0); !r.empty()) return r;
   if (auto r = Routed(1, In(0).shape.rows); !r.empty()) return r;
   const TensorNode& route = graph_.node(In(1).inputs[0]);
+  if (auto r = PartOf(graph_.node(route.inputs[0]).shape.cols); !r.empty()) return r;
   const Shape shape{route.shape.rows, In(0).shape.cols};
   if (node_.shape == shape) return {};
   return fmt::format("the shape is [{}, {}]; the sums of these rows are [{}, {}]", node_.shape.rows,

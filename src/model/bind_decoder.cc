@@ -271,6 +271,17 @@ class Binder {
     }
   }
 
+  // The rank's own.
+  int FirstExpert() const {
+    const RankParts& parts = config_.shard.experts;
+    return parts.present() ? static_cast<int>(parts.first()) : 0;
+  }
+  int EndExpert() const {
+    const RankParts& parts = config_.shard.experts;
+    return parts.present() ? FirstExpert() + static_cast<int>(parts.size_of(parts.rank))
+                           : config_.experts;
+  }
+
   void SeparateExperts(const std::string& prefix, LayerWeights& layer) {
     const std::int64_t hidden = config_.hidden, width = config_.moe_intermediate;
     const auto [first, of] = config_.shard.moe_intermediate;
@@ -280,6 +291,10 @@ class Binder {
     std::vector<WeightRequest> in, out;
     for (int e = 0; e < config_.experts; ++e) {
       const std::string expert = fmt::format("{}experts.{}.", prefix, e);
+      if (e < FirstExpert() || e >= EndExpert()) {
+        source_.LeaveAll(expert);
+        continue;
+      }
       in.push_back({expert + names_.expert_gate + ".weight", width, hidden, role, first, of});
       in.push_back({expert + names_.expert_up + ".weight", width, hidden, role, first, of});
       out.push_back(
@@ -317,10 +332,11 @@ class Binder {
                               .of = hidden,
                               .first_col = range.first,
                               .of_cols = range.of};
-    std::vector<std::vector<Weight>> in = source_.GetJoined({gate, up});
+    std::vector<std::vector<Weight>> in = source_.GetJoined({gate, up}, FirstExpert(), EndExpert());
     layer.expert_gate = Experts(std::move(in[0]), gate, false);
     layer.expert_up = Experts(std::move(in[1]), up, false);
-    layer.expert_down = Experts(std::move(source_.GetJoined({down})[0]), down, true);
+    layer.expert_down =
+        Experts(std::move(source_.GetJoined({down}, FirstExpert(), EndExpert())[0]), down, true);
   }
 
   // With their biases, of which one rank adds those of what all ranks sum.
@@ -331,8 +347,9 @@ class Binder {
     if (!config_.expert_bias) return made;
     bias.name += "_bias";
     bias.cols = 0;
-    for (bias.number = 0; bias.number < bias.count; ++bias.number) {
-      if (!summed || config_.shard.rank == 0) {
+    const bool by_width = !config_.shard.experts.present();
+    for (bias.number = FirstExpert(); bias.number < EndExpert(); ++bias.number) {
+      if (!summed || !by_width || config_.shard.rank == 0) {
         made->biases.push_back(source_.GetStacked(bias));
       } else {
         source_.Leave(bias.name);

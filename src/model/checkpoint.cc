@@ -154,6 +154,22 @@ void Checkpoint::Leave(const std::string& name) {
   if (const SafetensorsTensor* tensor = Peek(name); tensor != nullptr) read_.insert(tensor);
 }
 
+void Checkpoint::LeaveAll(const std::string& prefix) {
+  constexpr std::string_view kPrefix = "model.";
+  std::vector<std::string> names = {prefix};
+  if (prefix.starts_with(kPrefix)) names.push_back(prefix.substr(kPrefix.size()));
+  if (!config_->container.empty()) {
+    for (const std::string& other : NamesInContainer(prefix)) names.push_back(other);
+  }
+  left_.insert(names.begin(), names.end());
+}
+
+// No prefix is one of another.
+bool Checkpoint::IsLeft(const std::string& name) const {
+  const auto behind = left_.upper_bound(name);
+  return behind != left_.begin() && name.starts_with(*std::prev(behind));
+}
+
 bool Checkpoint::HasOwnHead() const {
   const SafetensorsTensor* head = Peek(kHead);
   const SafetensorsTensor* embedding = Peek(kEmbedding);
@@ -325,7 +341,8 @@ std::size_t Checkpoint::bytes() const {
 Status Checkpoint::AllRead() const {
   std::set<std::string> unread;
   for (const auto& [name, tensor] : tensors_) {
-    if (!read_.contains(tensor) && !IsIgnored(name)) unread.insert(Printable(name));
+    if (!read_.contains(tensor) && !IsIgnored(name) && !IsLeft(name))
+      unread.insert(Printable(name));
   }
   if (unread.empty()) return {};
   constexpr std::size_t kShown = 8;

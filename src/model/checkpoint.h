@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -30,6 +31,7 @@ class Checkpoint final : public WeightSource {
   Weight GetPart(const WeightRequest& request) override;
   Weight GetIfThere(const std::string& name, std::int64_t cols, ShardRange range) override;
   void Leave(const std::string& name) override;
+  void LeaveAll(const std::string& prefix) override;
   Weight GetStacked(const StackedRequest& request) override;
   DataType TypeOfStacked(const StackedRequest& request) const override;
   std::pair<Weight, Weight> GetHeadParts(const std::string& name, std::int64_t heads,
@@ -77,6 +79,7 @@ class Checkpoint final : public WeightSource {
   bool CutDimension(const SafetensorsTensor& tensor, const Dimension& dimension, std::size_t number,
                     std::int64_t& first, std::int64_t& count);
   bool IsCopy(const std::byte* data) const;
+  bool IsLeft(const std::string& name) const;
   void BeginPart(const WeightRequest& request);
   void EndPart();
   bool IsIgnored(const std::string& name) const;
@@ -108,6 +111,7 @@ class Checkpoint final : public WeightSource {
   std::vector<SafetensorsFile> files_;
   std::unordered_map<std::string, const SafetensorsTensor*> tensors_;
   std::unordered_set<const SafetensorsTensor*> read_;
+  std::set<std::string> left_;  ///< how names of other ranks' tensors begin
   std::size_t read_bytes_ = 0;
   WeightRequest part_;  // `of` and `of_cols` 0: all of it
   /// Pieces of tensors, with their bytes where these do not lie together.

@@ -146,9 +146,21 @@ class Builder {
                          name + "_sum");
   }
 
-  // The logits of the whole vocabulary.
+  // Whether there are logits of a part of the vocabulary alone.
+  bool OwnLogits() const { return config_.shard.is_part() && !batch_.whole_logits; }
+
+  // The next tokens of rows with such logits.
+  int TokenOfAll(int x, int local) {
+    if (!OwnLogits()) return local;
+    OpParams params;
+    params.parts = config_.shard.vocab;
+    return graph_.add_op(TensorOp::kAllArgMax, 0, graph_.node(local).shape, {x, local},
+                         std::move(params), "all_argmax", DataType::kInt32);
+  }
+
+  // The logits of the whole vocabulary, where they are wanted.
   int Gathered(int x, std::string name) {
-    if (!config_.shard.is_part()) return x;
+    if (!config_.shard.is_part() || OwnLogits()) return x;
     OpParams params;
     params.parts = config_.shard.vocab;
     const Shape shape{graph_.node(x).shape.rows, config_.vocab};
@@ -394,6 +406,7 @@ class Builder {
     OpParams params;
     params.experts = experts;
     params.routing.active = active;
+    params.parts = config_.shard.experts;
     std::vector<int> inputs{x};
     if (first.type == DataType::kFloat8_e4m3 && first.input_quant != QuantDesc{}) {
       params.quant_a = first.input_quant;
@@ -406,11 +419,15 @@ class Builder {
                          std::move(params), std::move(name), type);
   }
 
-  int Combined(int x, const RouteNodes& route, bool shares, std::string name) {
+  int Combined(int x, const RouteNodes& route, bool shares, std::string name,
+               const RankParts& experts = {}) {
+    OpParams params;
+    params.parts = experts;
     const Shape shape{graph_.node(route.shares).shape.rows, graph_.node(x).shape.cols};
     std::vector<int> inputs{x, route.routes};
     if (shares) inputs.push_back(route.shares);
-    return graph_.add_op(TensorOp::kCombine, 0, shape, std::move(inputs), {}, std::move(name));
+    return graph_.add_op(TensorOp::kCombine, 0, shape, std::move(inputs), std::move(params),
+                         std::move(name));
   }
 
   int Experts(const LayerWeights& w, int x, const std::string& prefix) {
@@ -429,7 +446,8 @@ class Builder {
     }
     const int down = ExpertProduct(Gated(gate, up, experts), {route.routes}, 0, w.expert_down,
                                    experts + "down", DataType::kFloat32);
-    const int sum = Combined(down, route, !config_.share_scales_input, prefix + "experts");
+    const int sum = Combined(down, route, !config_.share_scales_input, prefix + "experts",
+                             config_.shard.experts);
     if (!has_shared) return sum;
     int always = Product(Gated(shared_gate, shared_up, shared), w.shared_down, {}, shared + "down");
     if (w.shared_router.present()) {
@@ -482,21 +500,24 @@ class Builder {
     if (gather && batch_.keep_hidden) x = pick(x);
     x = Gathered(Product(x, weights_.head, {}, "logits"), "all_logits");
     x = Scaled(x, config_.logit_scale, "logit_scale");
-    built_.logits = SoftCapped(x, config_.logit_softcap, "logit_softcap");
+    x = SoftCapped(x, config_.logit_softcap, "logit_softcap");
     const Shape tokens{graph_.node(x).shape.rows, 1};
     // The token after n others is draw n, the sequence's length.
-    built_.argmax = batch_.sample ? graph_.add_op(TensorOp::kSample, 0, tokens,
-                                                  {built_.logits, sampling_, lengths_}, {},
-                                                  "sample", DataType::kInt32)
-                                  : graph_.add_op(TensorOp::kArgMax, 0, tokens, {built_.logits}, {},
-                                                  "argmax", DataType::kInt32);
-    graph_.mark_output(built_.logits);
+    built_.argmax = batch_.sample
+                        ? graph_.add_op(TensorOp::kSample, 0, tokens, {x, sampling_, lengths_}, {},
+                                        "sample", DataType::kInt32)
+                        : TokenOfAll(x, graph_.add_op(TensorOp::kArgMax, 0, tokens, {x}, {},
+                                                      "argmax", DataType::kInt32));
+    if (!OwnLogits()) {
+      built_.logits = x;
+      graph_.mark_output(x);
+    }
     graph_.mark_output(built_.argmax);
     if (log_ >= 0) {
       OpParams params;
       params.attention.block_size = cache_.block_size;
-      std::vector<int> inputs{log_,       built_.argmax, built_.logits, ids_,
-                              positions_, slots_,        lengths_,      table_};
+      if (OwnLogits()) params.parts = config_.shard.vocab;
+      std::vector<int> inputs{log_, built_.argmax, x, ids_, positions_, slots_, lengths_, table_};
       if (ring_table_ >= 0) inputs.insert(inputs.end(), {ring_slots_, ring_table_});
       built_.advance =
           graph_.add_op(TensorOp::kAdvance, 0, graph_.node(log_).shape, std::move(inputs),

@@ -46,8 +46,8 @@ struct DecoderModel::Impl {
 
 namespace {
 
-// With the weights of `active` experts.
-double BytesOf(const LayerWeights& layer, double active) {
+// With a share of the weights of experts.
+double BytesOf(const LayerWeights& layer, double share) {
   double bytes = 0;
   for (const Weight* weight : {&layer.attention_norm,
                                &layer.q,
@@ -100,8 +100,7 @@ double BytesOf(const LayerWeights& layer, double active) {
       for (const Weight& weight : *weights) experts += BytesOf(weight);
     }
   }
-  const auto all = static_cast<double>(layer.expert_gate->weights.size());
-  return bytes + (active < all ? active / all : 1) * experts;
+  return bytes + share * experts;
 }
 
 Status CheckRoom(const std::string& model, std::size_t weights, std::size_t reserve,
@@ -175,7 +174,7 @@ Result<DecoderModel> DecoderModel::Load(const std::string& folder, DeviceMemory&
                                         const LoadOptions& options) {
   auto config = ReadDecoderConfig(folder);
   if (!config) return config.status();
-  auto part = ShardOf(*config, options.rank, options.ranks);
+  auto part = ShardOf(*config, options.rank, options.ranks, options.experts);
   if (!part) return Status(part.status().code(), folder + ": " + part.status().message());
   auto impl = std::make_unique<Impl>(memory);
   impl->config = *std::move(part);
@@ -198,7 +197,7 @@ Result<DecoderModel> DecoderModel::Random(const DecoderConfig& config, DataType 
                               "float4_e2m1 or int8",
                               ToString(weights)));
   }
-  auto part = ShardOf(config, options.rank, options.ranks);
+  auto part = ShardOf(config, options.rank, options.ranks, options.experts);
   if (!part) return part.status();
   auto impl = std::make_unique<Impl>(memory);
   impl->config = *std::move(part);
@@ -223,7 +222,7 @@ double DecoderModel::weight_bytes() const noexcept {
   const DecoderWeights& w = impl_->weights;
   double bytes = BytesOf(w.embedding) + BytesOf(w.final_norm);
   if (!impl_->config.tied_head) bytes += BytesOf(w.head);
-  for (const LayerWeights& layer : w.layers) bytes += BytesOf(layer, impl_->config.experts);
+  for (const LayerWeights& layer : w.layers) bytes += BytesOf(layer, 1);
   return bytes;
 }
 
@@ -233,7 +232,9 @@ double DecoderModel::bytes_a_token() const noexcept {
   const DecoderWeights& w = impl_->weights;
   const double row = BytesOf(w.embedding) / static_cast<double>(w.embedding.rows);
   double bytes = row + BytesOf(w.final_norm) + BytesOf(w.head);
-  for (const LayerWeights& layer : w.layers) bytes += BytesOf(layer, impl_->config.routing.active);
+  const DecoderConfig& config = impl_->config;
+  const double share = config.experts > 0 ? double{1} * config.routing.active / config.experts : 0;
+  for (const LayerWeights& layer : w.layers) bytes += BytesOf(layer, share);
   return bytes;
 }
 

@@ -12,9 +12,20 @@
 namespace culet {
 namespace {
 
-// Unwritten cache rows may hold anything, and indices are no floating-point numbers.
-bool HasNumbers(const TensorNode& node) {
-  return node.op != TensorOp::kKvWrite && node.type != DataType::kInt32;
+// Unwritten rows of caches and of other ranks' experts may hold anything, and indices are no
+// floating-point numbers.
+bool HasNumbers(const ComputeGraph& graph, const TensorNode& node) {
+  if (node.op == TensorOp::kKvWrite || node.type == DataType::kInt32) return false;
+  const auto is_part = [](const TensorNode& of) {
+    return of.op == TensorOp::kExpertMulMat && of.params.parts.present();
+  };
+  if (is_part(node)) return false;
+  // What lies between such products.
+  for (const TensorNode* from = &node; !from->inputs.empty() && from->op != TensorOp::kCombine;) {
+    from = &graph.node(from->inputs[0]);
+    if (is_part(*from)) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -25,7 +36,7 @@ Status NaNFrom(GraphExecutor& executor, const std::string& consequence, cudaStre
     CULET_RETURN_IF_ERROR(dispatch.launch(launch));
     for (std::size_t at = 0; at < launch.outputs.size(); ++at) {
       const TensorNode& node = launch.graph->node(launch.output_ids[at]);
-      if (!HasNumbers(node)) continue;
+      if (!HasNumbers(*launch.graph, node)) continue;
       value.resize(static_cast<std::size_t>(BytesOf(node)));
       CULET_RETURN_IF_ERROR(
           dispatch.memory().Download(value.data(), launch.outputs[at], value.size(), stream));

@@ -143,6 +143,7 @@ Status Session::Impl::Extend(std::span<const SequenceTokens> batch) {
 BatchKey Session::Impl::DecodeKey(int sequences, int positions, bool sample) const {
   BatchKey key;
   key.sample = sample;
+  key.whole = sample || !model.config().shard.is_part();
   key.long_rope = kept.is_used() && positions > kept.original;
   key.shape.sequences =
       buckets ? std::min(SequenceBucket(sequences), options.max_sequences) : sequences;
@@ -173,11 +174,13 @@ BatchKey Session::Impl::KeyFor(std::span<const SequenceTokens> batch,
       kept.is_used() && kept.sequences[static_cast<std::size_t>(batch.front().sequence)].state ==
                             KeptTokens::State::kLong;
   key.sample = !outputs.all_logits && sampling.AnyOf(batch);
+  key.whole = outputs.logits || outputs.all_logits || key.sample || !model.config().shard.is_part();
   // Outputs that are returned whole have no padding rows.
   if (!buckets || outputs.all_logits || outputs.hidden) return key;
   if (shape.tokens == shape.sequences) {
     BatchKey decode = DecodeKey(shape.sequences, longest, key.sample);
     decode.long_rope = key.long_rope;
+    decode.whole = key.whole;
     return decode;
   }
   shape.tokens = std::min(TokenBucket(shape.tokens), options.max_step_tokens);
@@ -198,6 +201,7 @@ Result<StepGraph*> Session::Impl::GraphFor(const BatchKey& key) {
                      shape.logit_rows, key.hidden,      options.value_type};
   batch.log_rows = key.advance ? StepInputs::kLogRows : 0;
   batch.sample = key.sample;
+  batch.whole_logits = key.whole;
   batch.long_rope = key.long_rope;
   DecoderInputs addresses = inputs.AddressesOf(shape);
   addresses.sampling = sampling.address();
@@ -230,22 +234,26 @@ Result<StepGraph*> Session::Impl::GraphFor(const BatchKey& key) {
 // ArgMax prefers NaN to any number, so checking one logit a row is enough.
 Status Session::Impl::CheckLogits(StepGraph& step, std::span<const SequenceTokens> batch,
                                   const std::vector<std::int32_t>& best) {
-  const std::int64_t vocab = step.executor.graph().node(step.logits).shape.cols;
+  const std::int64_t vocab = model.config().vocab;
   std::size_t part = 0, rows_before = 0;
   for (std::size_t row = 0; row < best.size(); ++row) {
     if (row - rows_before == (step.key.all_logits() ? batch[part].tokens.size() : 1)) {
       ++part;
       rows_before = row;
     }
-    if (best[row] < 0 || best[row] >= vocab) {
+    const bool none = !step.key.whole && best[row] == -1;  // where a logit is NaN
+    if (!none && (best[row] < 0 || best[row] >= vocab)) {
       return Status(StatusCode::kInternal,
                     fmt::format("the arg max of {} logits is {}", vocab, best[row]));
     }
-    float logit = 0;
-    const auto index = static_cast<std::int64_t>(row) * vocab + best[row];
-    CULET_RETURN_IF_ERROR(dispatch.memory().Download(
-        &logit, step.executor.address(step.logits) + static_cast<DevicePtr>(index) * sizeof(float),
-        sizeof logit, options.stream));
+    float logit = none ? std::numeric_limits<float>::quiet_NaN() : 0;
+    if (step.key.whole) {
+      const auto index = static_cast<std::int64_t>(row) * vocab + best[row];
+      CULET_RETURN_IF_ERROR(dispatch.memory().Download(
+          &logit,
+          step.executor.address(step.logits) + static_cast<DevicePtr>(index) * sizeof(float),
+          sizeof logit, options.stream));
+    }
     if (std::isnan(logit)) {
       return NaNFrom(step.executor,
                      fmt::format("logits of sequence {} are NaN", batch[part].sequence),

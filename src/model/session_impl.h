@@ -20,6 +20,7 @@ struct BatchKey {
   bool hidden = false;
   bool advance = false;    ///< ends with an Advance
   bool sample = false;     ///< draws its tokens
+  bool whole = true;       ///< as DecoderBatch::whole_logits; where there are no ranks
   bool long_rope = false;  ///< as DecoderBatch::long_rope
   bool all_logits() const { return shape.logit_rows == 0; }
   friend bool operator==(const BatchKey&, const BatchKey&) = default;

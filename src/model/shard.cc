@@ -150,6 +150,7 @@ class Cutter {
   Bounds Width(std::int64_t all) const {
     return CutWidth(all, ranks_, std::lcm(grain_.rows, grain_.cols));
   }
+  Bounds Experts() const { return CutInUnits(whole_.experts, ranks_, 1); }
   Bounds Vocabulary() const {
     constexpr std::int64_t kBlock = 128;
     const bool blocks = whole_.vocab / kBlock >= ranks_;
@@ -179,11 +180,16 @@ int MostRanks(const DecoderConfig& whole, int ranks, Cut cut) {
 
 }  // namespace
 
-Result<DecoderConfig> ShardOf(const DecoderConfig& whole, int rank, int ranks) {
+Result<DecoderConfig> ShardOf(const DecoderConfig& whole, int rank, int ranks, ExpertsBy experts) {
   if (ranks < 1 || rank < 0 || rank >= ranks) {
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("rank is {} and ranks {}; ranks go from 0 to their number less 1",
                               rank, ranks));
+  }
+  if (experts != ExpertsBy::kRule && whole.experts == 0) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("experts is given, and {} has no routed experts; leave it out",
+                              whole.architecture));
   }
   DecoderConfig part = whole;
   if (ranks == 1) return part;
@@ -206,6 +212,17 @@ Result<DecoderConfig> ShardOf(const DecoderConfig& whole, int rank, int ranks) {
     shard.kv_heads = {heads.first_kv[r], whole.kv_heads};
     part.kv_heads = static_cast<int>(heads.end_kv[r] - heads.first_kv[r]);
   }
+  const bool whole_experts =
+      experts == ExpertsBy::kExpert || (experts == ExpertsBy::kRule && whole.experts > 0 &&
+                                        cutter.Width(whole.moe_intermediate).empty());
+  if (whole_experts) {
+    shard.experts = {rank, cutter.Experts()};
+    if (!shard.experts.present()) {
+      return TooMany(whole, ranks, "the experts", MostRanks(whole, ranks, [](const Cutter& fewer) {
+                       return !fewer.Experts().empty();
+                     }));
+    }
+  }
   struct Width {
     const char* what;
     int DecoderConfig::*size;
@@ -219,7 +236,7 @@ Result<DecoderConfig> ShardOf(const DecoderConfig& whole, int rank, int ranks) {
             &DecoderShard::shared_intermediate}};
   for (const Width& width : kWidths) {
     const std::int64_t all = whole.*width.size;
-    if (all == 0) continue;
+    if (all == 0 || (width.size == &DecoderConfig::moe_intermediate && whole_experts)) continue;
     const Bounds bounds = cutter.Width(all);
     if (bounds.empty()) {
       return TooMany(whole, ranks, width.what, MostRanks(whole, ranks, [&](const Cutter& fewer) {

@@ -84,20 +84,20 @@ std::vector<Weight> WeightSource::GetJoined(const std::vector<WeightRequest>& re
 }
 
 std::vector<std::vector<Weight>> WeightSource::GetJoined(
-    const std::vector<StackedRequest>& requests) {
-  const StackedRequest& first = requests.front();
-  const DataType type = TypeOfStacked(first);
+    const std::vector<StackedRequest>& requests, int first, int end) {
+  const StackedRequest& one = requests.front();
+  const DataType type = TypeOfStacked(one);
   bool joined = !memory().memory().reads_host_memory() && type != DataType::kNull;
   for (const StackedRequest& request : requests) joined &= TypeOfStacked(request) == type;
   if (joined) {
-    const std::size_t each = static_cast<std::size_t>(first.rows * first.cols) * SizeOf(type);
-    const std::size_t count = requests.size() * static_cast<std::size_t>(first.count);
-    joined = each % kAligned == 0 && memory().BeginJoin({count * each, 0, 0}).ok();
+    const std::size_t each = static_cast<std::size_t>(one.rows * one.cols) * SizeOf(type);
+    const std::size_t count = requests.size() * static_cast<std::size_t>(std::max(end - first, 0));
+    joined = count > 0 && each % kAligned == 0 && memory().BeginJoin({count * each, 0, 0}).ok();
   }
   std::vector<std::vector<Weight>> weights(requests.size());
   for (std::size_t i = 0; i < requests.size(); ++i) {
     StackedRequest request = requests[i];
-    for (request.number = 0; request.number < request.count; ++request.number) {
+    for (request.number = first; request.number < end; ++request.number) {
       weights[i].push_back(GetStacked(request));
     }
   }

@@ -79,6 +79,8 @@ class WeightSource {
   }
   /// Says that a weight is another rank's to read.
   virtual void Leave(const std::string& name) { static_cast<void>(name); }
+  /// The same of all whose names begin so.
+  virtual void LeaveAll(const std::string& prefix) { static_cast<void>(prefix); }
   /// As Get, of floating-point tensors.
   virtual Weight GetStacked(const StackedRequest& request);
   /// The Weight::type that GetStacked will return for all experts, and that has no scales; kNull if
@@ -119,9 +121,10 @@ class WeightSource {
   /// so that one product serves all.
   std::vector<Weight> GetJoined(const std::vector<WeightRequest>& requests);
 
-  /// GetStacked of each expert for each request, in order, contiguously where GetJoined would.
-  /// Requires: requests of as many experts, rows and columns.
-  std::vector<std::vector<Weight>> GetJoined(const std::vector<StackedRequest>& requests);
+  /// GetStacked of experts [first, end) for each request, in order, contiguously where GetJoined
+  /// would. Requires: requests of as many rows and columns.
+  std::vector<std::vector<Weight>> GetJoined(const std::vector<StackedRequest>& requests, int first,
+                                             int end);
 
  protected:
   WeightMemory& memory() const noexcept { return *memory_; }

@@ -15,7 +15,7 @@ namespace culet {
 namespace {
 
 bool IsExchange(TensorOp op) noexcept {
-  return op == TensorOp::kAllReduce || op == TensorOp::kAllGather;
+  return op == TensorOp::kAllReduce || op == TensorOp::kAllGather || op == TensorOp::kAllArgMax;
 }
 
 struct PreparedExchange final : PreparedNode {
@@ -69,6 +69,7 @@ class RankDispatch final : public KernelDispatch {
     const TensorNode& node = graph.node(id);
     if (!IsExchange(node.op)) return inner_->workspace(graph, id, prepared);
     if (node.op == TensorOp::kAllReduce) return 0;
+    if (node.op == TensorOp::kAllArgMax) return exchange_->ArgMaxWorkspace(node.shape.rows);
     return exchange_->GatherWorkspace(node.shape.rows, node.params.parts);
   }
 
@@ -164,6 +165,10 @@ class RankDispatch final : public KernelDispatch {
       return exchange_->AllReduce(launch.input(0), launch.output,
                                   static_cast<std::size_t>(node.shape.rows * node.shape.cols),
                                   stream);
+    }
+    if (node.op == TensorOp::kAllArgMax) {
+      return exchange_->AllArgMax(launch.input(0), launch.input(1), launch.output, node.shape.rows,
+                                  node.params.parts, launch.workspace, stream);
     }
     return exchange_->AllGather(launch.input(0), launch.output, node.shape.rows, node.params.parts,
                                 launch.workspace, stream);

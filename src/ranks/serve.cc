@@ -82,6 +82,7 @@ class Server {
     LoadOptions load;
     load.rank = ranks_.rank();
     load.ranks = ranks_.size();
+    load.experts = model.experts;
     auto made = [&]() -> Result<DecoderModel> {
       if (model.random == DataType::kNull) return DecoderModel::Load(model.path, *memory, load);
       auto config = ReadDecoderConfig(model.path);

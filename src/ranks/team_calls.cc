@@ -28,6 +28,10 @@ std::uint64_t HashOf(const std::string& text) {
   return hash;
 }
 
+const char* NameOf(ExpertsBy experts) {
+  return experts == ExpertsBy::kWidth ? "width" : experts == ExpertsBy::kExpert ? "expert" : "rule";
+}
+
 // Both ends are one version of this library, which Meet has compared.
 template <class T, class F>
 Result<T> FromJson(const std::string& text, F read) {
@@ -52,7 +56,8 @@ std::string ToJson(const TeamModel& model) {
               {"providers", model.providers},
               {"cache", model.cache},
               {"exchange", static_cast<int>(model.exchange)},
-              {"unlimited", model.unlimited}}
+              {"unlimited", model.unlimited},
+              {"experts", static_cast<int>(model.experts)}}
       .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -66,6 +71,7 @@ Result<TeamModel> ModelOfJson(const std::string& text) {
     from.at("cache").get_to(model.cache);
     model.exchange = static_cast<DataType>(from.at("exchange").get<int>());
     from.at("unlimited").get_to(model.unlimited);
+    model.experts = static_cast<ExpertsBy>(from.at("experts").get<int>());
   });
 }
 
@@ -114,9 +120,10 @@ Result<std::string> PlanOf(const TeamModel& model) {
   std::error_code error;
   const fs::path path = model.path;
   const fs::path config = fs::is_directory(path, error) ? path / "config.json" : path;
-  std::string plan = fmt::format("culet {}\ndevice {}\nrandom weights {} {}\nexchange {}\n",
-                                 CULET_VERSION, model.device, static_cast<int>(model.random),
-                                 model.seed, ToString(model.exchange));
+  std::string plan =
+      fmt::format("culet {}\ndevice {}\nrandom weights {} {}\nexchange {}\nexperts by {}\n",
+                  CULET_VERSION, model.device, static_cast<int>(model.random), model.seed,
+                  ToString(model.exchange), NameOf(model.experts));
   constexpr std::size_t kMostBytes = std::size_t{100} << 20;
   const auto text = ReadTextFile(config.string(), kMostBytes);
   if (!text) return text.status();

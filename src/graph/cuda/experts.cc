@@ -119,6 +119,10 @@ Status LaunchCombine(const NodeLaunch& launch, LaunchStream stream) {
   args.x_type = x.type;
   args.shares = in.shares;
   args.places = in.parts.places;
+  if (node.params.parts.present()) {
+    args.first = in.parts.starts + in.first;
+    args.end = args.first + in.count;
+  }
   args.out = FromDevicePtr<void>(launch.output);
   args.out_type = node.type;
   args.rows = node.shape.rows;
@@ -199,7 +203,7 @@ Status PreparedExperts::Launch(const NodeLaunch& launch, LaunchStream stream) co
   if (args.x_type == DataType::kFloat8_e4m3) {
     args.x_scales = FromDevicePtr<const float>(launch.input(1));
   }
-  args.starts = in.parts.starts;
+  args.starts = in.parts.starts + in.first;
   args.routes = in.parts.routes;
   args.shares = in.shares;
   args.out = FromDevicePtr<void>(launch.output);

@@ -250,7 +250,8 @@ Result<std::unique_ptr<GroupedExperts>> GroupedExperts::Create(Gemm& gemm, Devic
   const TensorNode& node = graph.node(nodes.product);
   const TensorNode& route = RouteOf(graph, node);
   const TensorNode& input = graph.node(node.inputs[0]);
-  made->experts_ = problem.groups;
+  made->experts_ = graph.node(route.inputs[0]).shape.cols;
+  if (node.params.parts.present()) made->first_ = node.params.parts.first();
   made->routes_ = route.shape.rows * route.shape.cols;
   made->active_ = node.params.routing.active;
   made->has_shares_ = InputsOfExperts(graph, node).shares >= 0;
@@ -352,7 +353,7 @@ Status GroupedExperts::Start(Product product, const NodeLaunch& launch, const Ex
     return Status(StatusCode::kInternal, kernel_ + ": the driver refuses a tensor map's address");
   }
   p.scale_a = FromDevicePtr<const float>(x_scales);
-  p.starts = parts.starts;
+  p.starts = parts.starts + first_;
   p.factors = has_shares_ ? FromDevicePtr<const float>(at.shares) : nullptr;
   p.factor_index = parts.routes;
   p.d = FromDevicePtr<void>(launch.output);

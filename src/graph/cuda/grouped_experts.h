@@ -62,7 +62,8 @@ class GroupedExperts {
                LaunchStream stream) const;
 
   std::string kernel_;
-  std::int64_t experts_ = 0, routes_ = 0;
+  std::int64_t experts_ = 0, routes_ = 0;  // of all ranks
+  std::int64_t first_ = 0;                 // of the experts that are here
   bool has_shares_ = false;
   int active_ = 0;  // above 0: X has a row a token, and each goes to so many experts
   DataType input_type_ = DataType::kNull, type_ = DataType::kNull;  // of X, and in the product

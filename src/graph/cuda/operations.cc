@@ -268,6 +268,10 @@ Status AdvanceOf(const NodeLaunch& launch, LaunchStream stream) {
   args.log_rows = node.shape.rows;
   args.sequences = node.shape.cols;
   args.vocab = launch.input_node(2).shape.cols;
+  if (const RankParts& parts = node.params.parts; parts.present()) {
+    args.logits = nullptr;  // one rank's alone
+    args.vocab = parts.all();
+  }
   args.blocks = launch.input_node(7).shape.cols;
   args.block_size = node.params.attention.block_size;
   if (launch.inputs.size() > 8) {

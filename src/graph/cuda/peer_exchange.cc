@@ -172,8 +172,34 @@ class PeerExchange final : public RankExchange {
     return setup_.other == nullptr ? 0 : setup_.other->GatherWorkspace(rows, parts);
   }
 
+  Status AllArgMax(DevicePtr x, DevicePtr local, DevicePtr all, std::int64_t rows,
+                   const RankParts& parts, DevicePtr, ExchangeStream stream) override {
+    AllArgMaxArgs args;
+    args.peers = peers_;
+    args.x = FromDevicePtr<const float>(x);
+    args.local = FromDevicePtr<const std::int32_t>(local);
+    args.all = FromDevicePtr<std::int32_t>(all);
+    args.cols = parts.size_of(parts.rank);
+    args.first = parts.first();
+    return watch_->Guarded([&]() -> Status {
+      const DeviceScope scope(setup_.device);
+      LaunchStream launch = Of(stream);
+      for (std::int64_t left = rows; left > 0; left -= args.rows) {
+        args.rows = std::min({left, peers_.slots, kMostArgMaxRows});
+        CULET_RETURN_IF_ERROR(
+            CudaStatus(cuda_ops::AllArgMax(args, launch), "launching all_argmax"));
+        args.x += args.rows * args.cols;
+        args.local += args.rows;
+        args.all += args.rows;
+        launch.overlap = overlap_;
+      }
+      return {};
+    });
+  }
+
   std::string name() const override { return "peers"; }
   std::string NameOf(const TensorNode& node) const override {
+    if (node.op == TensorOp::kAllArgMax) return name();
     if (node.op == TensorOp::kAllReduce) {
       const std::int64_t count = node.shape.rows * node.shape.cols;
       switch (count % 4 == 0 ? WayOf(count) : Way::kOther) {

@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kThreads) AdvanceKernel(const AdvanceArgs args
   if (s >= args.sequences || args.slots[s] < 0 || args.positions[s] < 0) return;
   const int token = args.tokens[s], position = args.positions[s];
   bool bad = token < 0 || token >= args.vocab;
-  if (!bad) {
+  if (!bad && args.logits != nullptr) {
     float logit[1];
     Load(static_cast<const T*>(args.logits) + s * args.vocab + token, logit);
     bad = logit[0] != logit[0];

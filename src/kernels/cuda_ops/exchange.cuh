@@ -144,6 +144,25 @@ class Exchange {
     }
   }
 
+  /// A key and the epoch in one packet to all other ranks, and what `rank` has sent so; 0 if it
+  /// does not come.
+  __device__ __forceinline__ void PushKey(std::uint64_t key, std::int64_t slot) const {
+    const uint4 packet = make_uint4(static_cast<std::uint32_t>(key),
+                                    static_cast<std::uint32_t>(key >> 32), 0, epoch_);
+    for (int i = 1; i < peers_.ranks; ++i) {
+      SendPacket(Slots((peers_.rank + i) % peers_.ranks, peers_.rank) + slot, packet);
+    }
+  }
+  __device__ __forceinline__ std::uint64_t ReceiveKey(int rank, std::int64_t slot) {
+    const uint4* const from = Slots(peers_.rank, rank) + slot;
+    while (!lost_) {
+      const uint4 packet = ReadPacket(from);
+      if (packet.w == epoch_) return std::uint64_t{packet.y} << 32 | packet.x;
+      lost_ = GivesUp(rank);
+    }
+    return 0;
+  }
+
  private:
   // Once in so many exchanges each rank clears what it received, so that no packet is as old as all
   // epochs are many: it would pass for a new one.

@@ -89,6 +89,25 @@ std::int64_t AllGatherSlots(const AllGatherArgs& args);
 /// Requires: AllGatherSlots is not 0, and there are as many.
 cudaError_t AllGather(const AllGatherArgs& args, LaunchStream stream);
 
+/// On all ranks, of each row, the index of the largest element of the columns of all, the first of
+/// equals; -1 where one is NaN, and where a rank did not come.
+struct AllArgMaxArgs {
+  ExchangePeers peers;
+  const float* x = nullptr;             ///< (rows, cols)
+  const std::int32_t* local = nullptr;  ///< (rows): the ArgMax of x
+  std::int32_t* all = nullptr;          ///< (rows)
+  std::int64_t rows = 0, cols = 0;
+  std::int64_t first = 0;  ///< what comes before this rank's columns
+};
+/// A packet a row. Requires: one row to kMostArgMaxRows, whose blocks run at once for certain, and
+/// as many slots.
+constexpr std::int64_t kMostArgMaxRows = 4096;
+cudaError_t AllArgMax(const AllArgMaxArgs& args, LaunchStream stream);
+/// Its parts, where something else exchanges the keys (rows): what the largest of all ranks' is of.
+cudaError_t KeysOfArgMax(const AllArgMaxArgs& args, std::uint64_t* keys, LaunchStream stream);
+cudaError_t ArgMaxOfKeys(const std::uint64_t* keys, std::int32_t* all, std::int64_t rows,
+                         LaunchStream stream);
+
 /// An all-reduce of rows, the residual sum, its norm and the codes of that, as FusedNorm makes
 /// them of `norm`, but for the order in which squares are added. norm.x is what is all-reduced and
 /// norm.y the residual (null: none), both float32, without norm.from.

@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kThreads) ExpertProductKernel(const ExpertProd
   WaitForPrevious();
   const std::int64_t index = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
   const std::int64_t place = index / args.n, n = index - place * args.n;
-  if (place >= args.rows) return;
+  if (place >= args.rows || place < args.starts[0] || place >= args.starts[args.experts]) return;
   const int id = ExpertAt(args.starts, args.experts, place);
   const std::int64_t route = args.routes[place];
   const std::int64_t row = args.active > 0 ? route / args.active : place;
@@ -205,6 +205,8 @@ __global__ void __launch_bounds__(kThreads) CombineKernel(const CombineArgs args
   const std::int64_t index = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) * kWide;
   const std::int64_t row = index / args.cols, c = index - row * args.cols;
   const bool there = row < args.rows;
+  const int begin = args.first != nullptr ? *args.first : 0;
+  const int end = args.end != nullptr ? *args.end : 0x7FFFFFFF;
   float sum[kWide] = {};
   for (std::int64_t first = 0; first < args.active; first += kAtOnce) {
     std::int32_t places[kAtOnce];
@@ -214,6 +216,7 @@ __global__ void __launch_bounds__(kThreads) CombineKernel(const CombineArgs args
       const bool has = there && first + i < args.active;
       const std::int64_t route = row * args.active + first + i;
       places[i] = has ? args.places[route] : -1;
+      if (places[i] < begin || places[i] >= end) places[i] = -1;
       shares[i] = has && args.shares != nullptr ? args.shares[route] : 1.0f;
     }
     if (args.early && first == 0) AwaitPrevious();

@@ -162,7 +162,7 @@ std::size_t ArgMaxWorkspace(std::int64_t rows, std::int64_t cols);
 struct AdvanceArgs {
   std::int32_t* log = nullptr;  ///< (log_rows, sequences)
   const std::int32_t* tokens = nullptr;
-  const void* logits = nullptr;  ///< (sequences, vocab)
+  const void* logits = nullptr;  ///< (sequences, vocab); null: a token is -1 where its logit is NaN
   DataType logits_type = DataType::kNull;
   std::int32_t *ids = nullptr, *positions = nullptr, *slots = nullptr, *lengths = nullptr;
   const std::int32_t* table = nullptr;  ///< (sequences, blocks)
@@ -325,7 +325,7 @@ struct ExpertProductArgs {
   DataType x_type = DataType::kNull;
   const float* x_scales = nullptr;
   std::int64_t x_group = 1;              ///< elements of a row with a scale, as group_k
-  const std::int32_t* starts = nullptr;  ///< of routes
+  const std::int32_t* starts = nullptr;  ///< (experts + 1), of routes; other rows stay as they are
   const std::int32_t* routes = nullptr;
   const float* shares = nullptr;  ///< that rows are multiplied by; null: all are 1
   int active = 0;                 ///< above 0: row `route / active` of x; 0: in order
@@ -343,7 +343,9 @@ struct CombineArgs {
   DataType x_type = DataType::kNull;
   const float* shares = nullptr;         ///< (rows, active); null: all are 1
   const std::int32_t* places = nullptr;  ///< (rows, active): where a row of x lies
-  void* out = nullptr;                   ///< (rows, cols)
+  /// Rows of x from *first to *end count, others are not read; null: all.
+  const std::int32_t *first = nullptr, *end = nullptr;
+  void* out = nullptr;  ///< (rows, cols)
   DataType out_type = DataType::kNull;
   std::int64_t rows = 0, active = 0, cols = 0;
   /// Shares and places were there before the preceding kernel could begin.

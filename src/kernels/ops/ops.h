@@ -182,6 +182,7 @@ struct CombineArgs {
   const float* x = nullptr;              ///< (rows * active, cols)
   const float* shares = nullptr;         ///< (rows, active); null: all are 1
   const std::int32_t* places = nullptr;  ///< (rows, active): where a row of x lies
+  std::int64_t first = 0, end = 0;       ///< rows of x that count
   float* out = nullptr;                  ///< (rows, cols)
   std::int64_t rows = 0, active = 0, cols = 0;
 };

@@ -156,6 +156,7 @@ void Combine(const CombineArgs& args) {
     std::fill_n(out, args.cols, 0.0f);
     for (std::int64_t i = 0; i < args.active; ++i) {
       const std::int64_t route = row * args.active + i;
+      if (args.places[route] < args.first || args.places[route] >= args.end) continue;
       const float share = args.shares != nullptr ? args.shares[route] : 1;
       const float* const from = args.x + args.places[route] * args.cols;
       for (std::int64_t c = 0; c < args.cols; ++c) out[c] += share * from[c];

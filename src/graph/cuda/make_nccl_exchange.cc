@@ -17,6 +17,7 @@
 #include "cuda/error.h"
 #include "cuda/rank_device.h"
 #include "culet/ranks.h"
+#include "kernels/cuda_ops/exchange.h"
 
 namespace culet {
 namespace {
@@ -26,7 +27,7 @@ struct UniqueId {
   char bytes[128];
 };
 using Comm = void*;
-constexpr int kFloat = 7, kSum = 0, kSuccess = 0, kInProgress = 7;
+constexpr int kFloat = 7, kUint64 = 5, kSum = 0, kMaximum = 2, kSuccess = 0, kInProgress = 7;
 constexpr int kOldest = 21400;  // 2.14: whose communicators live beside CUDA graphs
 
 struct Nccl {
@@ -135,6 +136,31 @@ class NcclExchange final : public RankExchange {
 
   std::size_t GatherWorkspace(std::int64_t rows, const RankParts& parts) const override {
     return static_cast<std::size_t>(rows * Widest(parts) * (parts.ranks() + 1)) * sizeof(float);
+  }
+
+  Status AllArgMax(DevicePtr x, DevicePtr local, DevicePtr all, std::int64_t rows,
+                   const RankParts& parts, DevicePtr workspace, ExchangeStream stream) override {
+    return watch_->Guarded([&]() -> Status {
+      const DeviceScope scope(device_);
+      cuda_ops::AllArgMaxArgs args;
+      args.x = FromDevicePtr<const float>(x);
+      args.local = FromDevicePtr<const std::int32_t>(local);
+      args.rows = rows;
+      args.cols = parts.size_of(parts.rank);
+      args.first = parts.first();
+      auto* const keys = FromDevicePtr<std::uint64_t>(workspace);
+      const cuda_ops::LaunchStream launch{stream.stream, false};
+      CULET_RETURN_IF_ERROR(CudaStatus(KeysOfArgMax(args, keys, launch), "launching all_argmax"));
+      CULET_RETURN_IF_ERROR(Checked(nccl_.AllReduce(keys, keys, static_cast<std::size_t>(rows),
+                                                    kUint64, kMaximum, comm_, stream.stream),
+                                    "ncclAllReduce"));
+      return CudaStatus(
+          cuda_ops::ArgMaxOfKeys(keys, FromDevicePtr<std::int32_t>(all), rows, launch),
+          "launching all_argmax");
+    });
+  }
+  std::size_t ArgMaxWorkspace(std::int64_t rows) const override {
+    return static_cast<std::size_t>(rows) * sizeof(std::uint64_t);
   }
   std::string name() const override { return "nccl"; }
 
