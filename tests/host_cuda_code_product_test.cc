@@ -309,13 +309,14 @@ void ExpectEpilogues(const CodeProductKernel& kernel) {
 }
 
 TEST(CodeProduct, Epilogues) { ExpectEpilogues(Named("u4_bf16/32x8x4")); }
-TEST(CodeStream, Epilogues) { ExpectEpilogues(Named("u4_g128_bf16/32x8x4")); }
+TEST(CodeStream, Epilogues) { ExpectEpilogues(Named("u4_g32_bf16/16x8x8")); }
 TEST(CodeDirect, Epilogues) { ExpectEpilogues(Named("u4_g128_bf16/32x8x2r")); }
+TEST(CodeTile, Epilogues) { ExpectEpilogues(Named("u4_g128_bf16/64x64x4t")); }
 
 // SwiGLU of gate and up, which lie one behind the other or by eights; parts of K; rows beyond the
 // last panel's end; a bias for each.
 TEST(CodeStream, Gated) {
-  for (const char* const id : {"u4_g128_bf16/32x8x4", "e2m1_stream_bf16/16x8x8",
+  for (const char* const id : {"u4_g32_bf16/16x8x8", "e2m1_stream_f16/16x8x8",
                                "u4_g128_bf16/64x8x2r", "e2m1_bf16/32x16x2r"}) {
     const CodeProductKernel& kernel = Named(id);
     const Shape3 shape{3, 80, 128 * 2 * kCodeProductWarps};
@@ -399,7 +400,7 @@ TEST(CodeProduct, EveryCodeOfE4m3) {
   codes[16 * kCols + 77] = 0x7F;
   codes[17 * kCols + 200] = 0xFF;
   for (const char* const id :
-       {"e4m3_bf16/32x8x4", "e4m3_f16/32x8x4", "e4m3_row_bf16/16x8x4r", "e4m3_row_f16/32x8x3r"}) {
+       {"e4m3_bf16/32x8x4", "e4m3_f16/32x8x4", "e4m3_row_bf16/32x8x3r", "e4m3_row_f16/32x8x3r"}) {
     const CodeProductKernel& kernel = Named(id);
     Problem problem(kernel, {8, kRows, kCols}, GroupOf(kernel, 128, kCols), DataType::kFloat32,
                     DataType::kNull, 9);

@@ -43,17 +43,22 @@ constexpr double kStreamInstructions = 0.5, kStreamOctet = 2.75, kStreamTokens =
 constexpr double kStreamUs = 2.2, kStreamDependentUs = 1.5;
 // Less where a warp reads half a line of a row at a time.
 constexpr double kStreamReadShare = 0.97, kStreamHalfLineShare = 0.9;
-// Those that bring codes straight to registers: what tokens add to a row is loads and permutations.
-constexpr double kDirectLanes = 128 * 0.6, kDirectTokens = 10;
-// And those of tiles of tokens: what tensor cores take, as instructions.
-constexpr double kTileOctet = 0.55;
+// The same of those that bring codes straight to registers, and of tiles of tokens. Fitted to
+// squares of 8192 and to 8192 by 28672 on an H200, 1 to 256 tokens. A CTA that has a multiprocessor
+// to itself waits more.
+constexpr double kDirectLanes = 128 * 0.6, kDirectUs = 3.2, kDirectDependentUs = 2.5;
+constexpr double kAlone = 1.2;
+constexpr double kTileWeight = 5.2, kTileOctet = 0.13, kTileTokens = 74, kTileSplitUs = 5;
 constexpr double kStreamCacheBytes = 36;  // of a clock
 constexpr double kCacheGbps = 5500;       // what tokens and codes that are read again come at
 
-// What a code takes until it is multiplied, counted in machine code.
-double DirectInstructions(DataType codes) noexcept {
-  if (codes == DataType::kUint4) return 1.6;
-  return codes == DataType::kFloat4_e2m1 ? 2.5 : 3.0;
+// What a weight takes of kDirectLanes, and what eight tokens add to each row of a CTA.
+struct DirectCost {
+  double weight, tokens;
+};
+DirectCost DirectCostOf(DataType codes) noexcept {
+  if (codes == DataType::kUint4) return {2.5, 32};
+  return codes == DataType::kFloat4_e2m1 ? DirectCost{3.3, 30} : DirectCost{3.1, 83};
 }
 
 // Bytes from a row to the next, of which a CTA has 64.
@@ -204,6 +209,7 @@ class CodesKernel final : public ArgsKernel {
 
   double PredictUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates, int,
                    int splits) const noexcept override {
+    if (kernel_.direct) return DirectUs(p, device, rates, splits);
     return kernel_.streams ? StreamUs(p, device, rates, splits)
                            : ProductUs(p, device, rates, splits);
   }
@@ -240,22 +246,36 @@ class CodesKernel final : public ArgsKernel {
                                 sms);  // CTAs of a multiprocessor
     const double octets = CeilDiv(std::min(p.m, kernel_.tokens), 8);
     const double weights = kernel_.rows * static_cast<double>(p.k) / splits * each;
-    double each_weight =
-        kStreamInstructions + octets * (kStreamOctet + kStreamTokens / kernel_.rows);
-    if (kernel_.tiles) {
-      each_weight = DirectInstructions(p.b.type) + octets * kTileOctet;
-    } else if (kernel_.direct) {
-      each_weight = DirectInstructions(p.b.type) + octets * kDirectTokens / kernel_.rows;
-    }
-    const double instructions = weights * each_weight;
+    const double instructions =
+        weights * (kStreamInstructions + octets * (kStreamOctet + kStreamTokens / kernel_.rows));
     const double bytes = weights * BitsOf(p.b.type) / 8.0 +
                          std::min(p.m, kernel_.tokens) * 2.0 * p.k / splits * each;
     const double share = kernel_.block_k >= 256 ? kStreamReadShare : kStreamHalfLineShare;
     const double memory = MinimumBytes(p) / (rates.read_gbps * 1e3 * share);
     return (p.pdl ? kStreamDependentUs : kStreamUs) +
-           std::max({memory, instructions / ((kernel_.direct ? kDirectLanes : kLanes) * clock),
-                     bytes / (kStreamCacheBytes * clock)}) +
+           std::max(
+               {memory, instructions / (kLanes * clock), bytes / (kStreamCacheBytes * clock)}) +
            (splits > 1 ? kSplitUs + kPartUs * splits : 0.0);
+  }
+
+  double DirectUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates,
+                  int splits) const noexcept {
+    const double sms = std::max(1, device.units);
+    const double clock = device.clock_mhz > 0 ? device.clock_mhz : 1700;
+    const double each =
+        CeilDiv(CeilDiv(p.n, kernel_.rows) * CeilDiv(p.m, kernel_.tokens) * splits, sms);
+    const double octets = CeilDiv(std::min(p.m, kernel_.tokens), 8);
+    const DirectCost cost = DirectCostOf(p.b.type);
+    const double each_weight =
+        kernel_.tiles ? kTileWeight + octets * (kTileOctet + kTileTokens / kernel_.rows)
+                      : (cost.weight + cost.tokens * octets / kernel_.rows) *
+                            (kernel_.ctas == 1 ? kAlone : 1.0);
+    const double weights = kernel_.rows * static_cast<double>(p.k) / splits * each;
+    const double memory = MinimumBytes(p) / (rates.read_gbps * 1e3 * kReadShare);
+    const double split =
+        splits > 1 ? (kernel_.tiles ? kTileSplitUs : kSplitUs) + kPartUs * splits : 0.0;
+    return (p.pdl ? kDirectDependentUs : kDirectUs) +
+           std::max(memory, weights * each_weight / (kDirectLanes * clock)) + split;
   }
 
   double ProductUs(const GemmDesc& p, const DeviceInfo& device, const HardwareRates& rates,

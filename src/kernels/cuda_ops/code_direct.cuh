@@ -47,10 +47,10 @@ class DirectWarp : private CodeLanes<C> {
 
   __device__ __forceinline__ DirectWarp(const CodeProductParams& p, int row0, int token0,
                                         int tokens, int first, int count)
-      : Lanes(p, row0), first_(first), count_(count), tokens_(tokens) {
+      : Lanes(p, row0), first_(first), count_(count) {
 #pragma unroll
     for (int t = 0; t < C::kOctets; ++t) {
-      // Where those beyond the last are read, they are the last again: no one reads their sums.
+      // Those beyond the last are the last again: no one reads their sums.
       const int token = min(8 * t + this->lane_ / 4, tokens - 1);
       x_from_[t] = static_cast<const char*>(p.x) + (token0 + token) * p.x_stride * 2;
     }
@@ -112,18 +112,13 @@ class DirectWarp : private CodeLanes<C> {
     return this->Within(this->PlaceOf(BlockOf(i))) * 2;
   }
   __device__ __forceinline__ void LoadPiece(int t, int j, int at) {
-    // Loads of lanes that need none would cost as much as theirs.
-    if (8 * t + this->lane_ / 4 < tokens_) {
-      x_[t][j] = *reinterpret_cast<const uint4*>(x_from_[t] + at + 16 * j);
-    }
+    x_[t][j] = *reinterpret_cast<const uint4*>(x_from_[t] + at + 16 * j);
   }
   __device__ __forceinline__ void LoadCodes(int i, Words& to) const {
     if (i < count_) Lanes::LoadCodes(BlockOf(i), to);
   }
-  // Of kBlocks those of four blocks from `i` on.
   __device__ __forceinline__ void LoadScales(int i) {
-    const int own = C::kScales == CodeScales::kBlocks ? i + this->lane_ % 4 : i;
-    if (own < count_) Lanes::LoadScales(BlockOf(own));
+    if (i < count_) Lanes::LoadScales(BlockOf(i));
   }
 
   __device__ __forceinline__ void MultiplyBlock(int i, Words& words) {
@@ -138,10 +133,6 @@ class DirectWarp : private CodeLanes<C> {
         factors[j] = Lanes::FactorOf(this->scale_[j]);
       }
       LoadScales(i + 1);
-    }
-    if (kBlocks && i % 4 == 0) {
-      this->TakeScales();
-      LoadScales(i + 4);
     }
     if ((BlockOf(i) + 1) * C::kBlockK > this->p_.k && Beyond(i)) {
 #pragma unroll
@@ -176,8 +167,8 @@ class DirectWarp : private CodeLanes<C> {
     }
     LoadCodes(i + C::kAhead, words);
     if constexpr (kBlocks) {
-      this->ShareScales(i % 4);
       AddParts(parts, ones);
+      LoadScales(i + 1);
     }
   }
 
@@ -296,7 +287,7 @@ class DirectWarp : private CodeLanes<C> {
     }
   }
 
-  const int first_, count_, tokens_;
+  const int first_, count_;
   const char* x_from_[C::kOctets];
   Words words_[C::kAhead] = {};
   uint4 x_[C::kOctets][C::kPieces] = {};

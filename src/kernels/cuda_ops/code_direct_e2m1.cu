@@ -13,9 +13,10 @@ using Config =
 
 std::span<const CodeProductKernel> E2m1Directs() {
   static const CodeProductKernel kernels[] = {
-      MakeCodeDirect<Config<1, 1, 4, 2>>("e2m1", 0), MakeCodeDirect<Config<2, 1, 2, 2>>("e2m1", 0),
-      MakeCodeDirect<Config<2, 1, 3, 2>>("e2m1", 0), MakeCodeDirect<Config<4, 1, 2, 1>>("e2m1", 0),
-      MakeCodeDirect<Config<2, 2, 2, 1>>("e2m1", 0), MakeCodeDirect<Config<4, 2, 2, 1>>("e2m1", 0),
+      MakeCodeDirect<Config<1, 1, 4, 2>>("e2m1", 107),
+      MakeCodeDirect<Config<2, 1, 2, 2>>("e2m1", 122),
+      MakeCodeDirect<Config<2, 2, 2, 1>>("e2m1", 164),
+      MakeCodeDirect<Config<4, 2, 2, 1>>("e2m1", 212),
   };
   return kernels;
 }

@@ -13,14 +13,11 @@ using Bf16 = __nv_bfloat16;
 
 std::span<const CodeProductKernel> E4m3Directs() {
   static const CodeProductKernel kernels[] = {
-      MakeCodeDirect<Config<Bf16, 1, 1, 4, 3>>("e4m3_row", 0),
-      MakeCodeDirect<Config<Bf16, 2, 1, 3, 2>>("e4m3_row", 0),
-      MakeCodeDirect<Config<Bf16, 2, 1, 4, 2>>("e4m3_row", 0),
-      MakeCodeDirect<Config<Bf16, 4, 1, 3, 1>>("e4m3_row", 0),
-      MakeCodeDirect<Config<Bf16, 2, 2, 3, 1>>("e4m3_row", 0),
-      MakeCodeDirect<Config<Bf16, 4, 2, 2, 1>>("e4m3_row", 0),
-      MakeCodeDirect<Config<__half, 2, 1, 3, 2>>("e4m3_row", 0),
-      MakeCodeDirect<Config<__half, 2, 2, 3, 1>>("e4m3_row", 0),
+      MakeCodeDirect<Config<Bf16, 2, 1, 3, 2>>("e4m3_row", 115),
+      MakeCodeDirect<Config<Bf16, 2, 2, 3, 1>>("e4m3_row", 140),
+      MakeCodeDirect<Config<Bf16, 4, 2, 2, 1>>("e4m3_row", 181),
+      MakeCodeDirect<Config<__half, 2, 1, 3, 2>>("e4m3_row", 115),
+      MakeCodeDirect<Config<__half, 2, 2, 3, 1>>("e4m3_row", 140),
   };
   return kernels;
 }

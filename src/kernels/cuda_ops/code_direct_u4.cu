@@ -13,13 +13,13 @@ using Bf16 = __nv_bfloat16;
 
 std::span<const CodeProductKernel> Uint4Directs() {
   static const CodeProductKernel kernels[] = {
-      MakeCodeDirect<Config<Bf16, 1, 1, 4, 2>>("u4_g128", 0),
-      MakeCodeDirect<Config<Bf16, 2, 1, 2, 2>>("u4_g128", 0),
-      MakeCodeDirect<Config<Bf16, 4, 1, 2, 1>>("u4_g128", 0),
-      MakeCodeDirect<Config<Bf16, 2, 2, 2, 1>>("u4_g128", 0),
-      MakeCodeDirect<Config<Bf16, 3, 2, 2, 1>>("u4_g128", 0),
-      MakeCodeDirect<Config<__half, 2, 1, 2, 2>>("u4_g128", 0),
-      MakeCodeDirect<Config<__half, 2, 2, 2, 1>>("u4_g128", 0),
+      MakeCodeDirect<Config<Bf16, 1, 1, 4, 2>>("u4_g128", 115),
+      MakeCodeDirect<Config<Bf16, 2, 1, 2, 2>>("u4_g128", 126),
+      MakeCodeDirect<Config<Bf16, 4, 1, 2, 1>>("u4_g128", 199),
+      MakeCodeDirect<Config<Bf16, 2, 2, 2, 1>>("u4_g128", 192),
+      MakeCodeDirect<Config<Bf16, 4, 2, 2, 1>>("u4_g128", 254),
+      MakeCodeDirect<Config<__half, 2, 1, 2, 2>>("u4_g128", 127),
+      MakeCodeDirect<Config<__half, 2, 2, 2, 1>>("u4_g128", 196),
   };
   return kernels;
 }

@@ -99,9 +99,7 @@ class CodeLanes {
     return column * static_cast<std::uint32_t>(p_.scale_k_stride) * kScaleBytes;
   }
 
-  // As they lie in memory. Of kBlocks, each of the four lanes that share a row loads those of
-  // another block, and later they exchange them: a load of single rows costs as much as one of
-  // whole lines.
+  // As they lie in memory.
   __device__ __forceinline__ void LoadScales(int block) {
     if constexpr (C::kScales != CodeScales::kRows) {
       const std::uint32_t along_k = ScaleOffset(block);
@@ -120,25 +118,13 @@ class CodeLanes {
       }
     }
   }
-  // What has been loaded is used from now on.
-  __device__ __forceinline__ void TakeScales() {
-#pragma unroll
-    for (int j = 0; j < C::kEights; ++j) four_[j] = scale_[j] | zero_[j] << 16;
-  }
-  // Those of the block that lane `part` of the four has loaded.
-  __device__ __forceinline__ void ShareScales(int part) {
-#pragma unroll
-    for (int j = 0; j < C::kEights; ++j) {
-      shared_[j] = __shfl_sync(kAllLanes, four_[j], (lane_ & ~3) | part);
-    }
-  }
+  // Of kBlocks.
   __device__ __forceinline__ float Scale(int eight) const {
     const bool halves = p_.scale_type == DataType::kFloat16;
-    return ScaleOfBits(shared_[eight] & 0xFFFF, halves ? DataType::kFloat16 : DataType::kBfloat16,
-                       0);
+    return ScaleOfBits(scale_[eight], halves ? DataType::kFloat16 : DataType::kBfloat16, 0);
   }
   __device__ __forceinline__ float Zero(int eight) const {
-    return __uint_as_float(shared_[eight] & 0xFFFF0000u);
+    return __uint_as_float(zero_[eight] << 16);
   }
   // Of kRows.
   __device__ __forceinline__ float RowScale(int eight) const {
@@ -256,7 +242,6 @@ class CodeLanes {
   std::uint32_t codes_at_[C::kEights], scale_at_[C::kEights];  // bytes
   float scales_of_part_;
   std::uint32_t scale_[C::kEights] = {}, zero_[C::kEights] = {};
-  std::uint32_t four_[C::kEights] = {}, shared_[C::kEights] = {};  // zero points in the upper half
 };
 
 }  // namespace culet::cuda_ops

@@ -56,7 +56,7 @@ class TileWarp : private CodeLanes<C> {
   __device__ __forceinline__ void Begin() {
 #pragma unroll
     for (int i = 0; i < C::kAhead; ++i) LoadCodes(i, words_[i]);
-    LoadScales(0);
+    if (BlockOf(0) < end_) this->LoadScales(BlockOf(0));
   }
 
   __device__ __forceinline__ void Multiply() {
@@ -107,12 +107,6 @@ class TileWarp : private CodeLanes<C> {
     if (BlockOf(i) < end_) Lanes::LoadCodes(BlockOf(i), to);
   }
 
-  // Of kBlocks those of four blocks from `i` on.
-  __device__ __forceinline__ void LoadScales(int i) {
-    const int own = kBlocks ? i + this->lane_ % 4 : i;
-    if (BlockOf(own) < end_) Lanes::LoadScales(BlockOf(own));
-  }
-
   // Where a piece of a token lies: those that eight lanes read at once are on different banks.
   static __device__ __forceinline__ int PlaceOfPiece(int token, int piece) {
     if constexpr (C::kWordSteps == 2) return piece ^ (piece >> 3 & 1) ^ (token & 1) << 1;
@@ -153,13 +147,6 @@ class TileWarp : private CodeLanes<C> {
 
   __device__ __forceinline__ void MultiplyBlock(int i, int slot, Words& words) {
     const char* const stage = ring_ + slot * C::kStageBytes;
-    if constexpr (kBlocks) {
-      if (i % 4 == 0) {
-        this->TakeScales();
-        LoadScales(i + 4);
-      }
-      this->ShareScales(i % 4);
-    }
     std::uint32_t factors[C::kEights] = {};  // zero points beside the magic number, or of E2M1
     bool usual = true;
 #pragma unroll
@@ -176,7 +163,7 @@ class TileWarp : private CodeLanes<C> {
     if (!kBlocks || usual) MultiplyUsual(stage, words, factors);
     if (!usual) MultiplyUnusual(BlockOf(i), stage);
     LoadCodes(i + C::kAhead, words);
-    if constexpr (kPowers) LoadScales(i + 1);
+    if (BlockOf(i + 1) < end_) this->LoadScales(BlockOf(i + 1));
   }
 
   __device__ __forceinline__ void MultiplyUsual(const char* stage, const Words& words,

@@ -13,9 +13,9 @@ using Bf16 = __nv_bfloat16;
 
 std::span<const CodeProductKernel> E2m1Tiles() {
   static const CodeProductKernel kernels[] = {
-      MakeCodeTile<Config<Bf16, 2, 4, 4>>("e2m1", 0),
-      MakeCodeTile<Config<Bf16, 2, 8, 4>>("e2m1", 0),
-      MakeCodeTile<Config<Bf16, 1, 8, 4>>("e2m1", 0),
+      MakeCodeTile<Config<Bf16, 2, 4, 4>>("e2m1", 161),
+      MakeCodeTile<Config<Bf16, 2, 8, 4>>("e2m1", 231),
+      MakeCodeTile<Config<Bf16, 1, 8, 4>>("e2m1", 170),
   };
   return kernels;
 }

@@ -13,10 +13,9 @@ using Bf16 = __nv_bfloat16;
 
 std::span<const CodeProductKernel> E4m3Tiles() {
   static const CodeProductKernel kernels[] = {
-      MakeCodeTile<Config<Bf16, 2, 4, 4>>("e4m3_row", 0),
-      MakeCodeTile<Config<Bf16, 2, 8, 4>>("e4m3_row", 0),
-      MakeCodeTile<Config<Bf16, 1, 8, 4>>("e4m3_row", 0),
-      MakeCodeTile<Config<__half, 2, 8, 4>>("e4m3_row", 0),
+      MakeCodeTile<Config<Bf16, 2, 8, 4>>("e4m3_row", 196),
+      MakeCodeTile<Config<Bf16, 1, 8, 4>>("e4m3_row", 133),
+      MakeCodeTile<Config<__half, 2, 8, 4>>("e4m3_row", 196),
   };
   return kernels;
 }

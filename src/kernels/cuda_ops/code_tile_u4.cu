@@ -13,9 +13,9 @@ using Bf16 = __nv_bfloat16;
 
 std::span<const CodeProductKernel> Uint4Tiles() {
   static const CodeProductKernel kernels[] = {
-      MakeCodeTile<Config<Bf16, 2, 4, 4>>("u4_g128", 0),
-      MakeCodeTile<Config<Bf16, 1, 8, 4>>("u4_g128", 0),
-      MakeCodeTile<Config<__half, 1, 8, 4>>("u4_g128", 0),
+      MakeCodeTile<Config<Bf16, 2, 4, 4>>("u4_g128", 208),
+      MakeCodeTile<Config<Bf16, 1, 8, 4>>("u4_g128", 206),
+      MakeCodeTile<Config<__half, 1, 8, 4>>("u4_g128", 206),
   };
   return kernels;
 }
