@@ -35,7 +35,7 @@ int SmemOf(int arch) noexcept {
 // an H200, squares of 4096 and 8192, 1 to 16 tokens: waiting is counted as instructions.
 constexpr double kLanes = 128 * 0.7, kProductLanes = 128 * 0.3;
 constexpr double kWeightInstructions = 1.75, kOctetInstructions = 0.16;
-constexpr double kLaunchUs = 2.2, kDependentUs = 1.2;
+constexpr double kLaunchUs = 4.2, kDependentUs = 3.5;
 constexpr double kSplitUs = 1.3, kPartUs = 0.05;
 constexpr double kReadShare = 0.9;
 // The same of the kernels for few tokens; what tokens add to a row is shared by the rows of a warp.
@@ -51,6 +51,12 @@ constexpr double kAlone = 1.2;
 constexpr double kTileWeight = 5.2, kTileOctet = 0.13, kTileTokens = 74, kTileSplitUs = 5;
 constexpr double kStreamCacheBytes = 36;  // of a clock
 constexpr double kCacheGbps = 5500;       // what tokens and codes that are read again come at
+
+// What a weight takes beside one of u4 in the kernels for any number of tokens.
+double ProductCostOf(DataType codes) noexcept {
+  if (codes == DataType::kUint4) return 1;
+  return codes == DataType::kFloat8_e4m3 ? 1.27 : 1.6;
+}
 
 // What a weight takes of kDirectLanes, and what eight tokens add to each row of a CTA.
 struct DirectCost {
@@ -262,8 +268,11 @@ class CodesKernel final : public ArgsKernel {
                   int splits) const noexcept {
     const double sms = std::max(1, device.units);
     const double clock = device.clock_mhz > 0 ? device.clock_mhz : 1700;
+    // CTAs of a multiprocessor. Those of one wave are spread evenly enough.
+    const double ctas = CeilDiv(p.n, kernel_.rows) * CeilDiv(p.m, kernel_.tokens) * splits;
+    const double places = sms * kernel_.ctas;
     const double each =
-        CeilDiv(CeilDiv(p.n, kernel_.rows) * CeilDiv(p.m, kernel_.tokens) * splits, sms);
+        ctas <= places ? std::max(1.0, ctas / sms) : CeilDiv(ctas, places) * kernel_.ctas;
     const double octets = CeilDiv(std::min(p.m, kernel_.tokens), 8);
     const DirectCost cost = DirectCostOf(p.b.type);
     const double each_weight =
@@ -290,7 +299,7 @@ class CodesKernel final : public ArgsKernel {
         ctas <= places ? std::max(1.0, 1.2 * sms / ctas) : CeilDiv(ctas, sms) * sms / ctas;
     const double clock = device.clock_mhz > 0 ? device.clock_mhz : 1700;
     const double instructions =
-        n * k * tiles *
+        n * k * tiles * ProductCostOf(p.b.type) *
         (kWeightInstructions + kOctetInstructions * octets * (1 + 4.0 / kernel_.rows * 16 / 4));
     const double compute =
         instructions / (kProductLanes * sms * clock) * idle / std::max(waves, 0.5);
