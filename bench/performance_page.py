@@ -172,6 +172,18 @@ def grouped():
     yield from result.origin()
 
 
+def codes():
+    result = Result("h200_codes")
+    tokens = result.values("M")
+
+    def mean(form, count):
+        return number(geometric_mean(float(r["over_limit"]) for r in result.where(format=form, M=count)), 2)
+
+    yield from table(["time over the limit", *(f"M = {m}" for m in tokens)],
+                     ([form, *(mean(form, m) for m in tokens)] for form in result.values("format")))
+    yield from result.origin()
+
+
 def cpu_layers():
     """Over the layers of a format and an m: shares of the roofline."""
     result = Result("cpu_layers")
@@ -315,16 +327,18 @@ def page():
     yield from gated("h100_gated_e4m3")
     yield from text("To BF16:")
     yield from gated("gated_bf16")
-    yield from text("Beside the plain products of others:")
-    yield from plain("h100_gated_over_peers", ["M", "N", "K", "plain / better peer", "gated to E4M3 / better peer"])
     yield "## Routed experts"
     yield ""
     yield from text("Products as routing leaves rows, six layers of DeepSeek-V3 (eight ranks), Qwen3-30B and "
                     "Mixtral:")
     yield from grouped()
+    yield "## Weights of 4 and 8 bits by BF16"
+    yield ""
+    yield from codes()
     yield "## Decoding and prompts"
     yield ""
     yield from decode()
+    yield from plain("h200_models", ["model", "format", "tokens/s", "% of the limit", "prompt, tokens/s"])
     yield from text("The products' time alone over their time in the step:")
     yield from plain("h200_decode_products", ["model", "format", "batch 1", "8", "32", "64", "128"])
     yield from text("Prompts:")
@@ -335,7 +349,6 @@ def page():
     yield ""
     yield from plot("attention")
     yield from plain("h200_attention_decode", ["batch", "keys", "culet, us", "cuDNN, us"])
-    yield from plain("h100_attention_decode", ["batch", "keys", "culet, us", "cuDNN, us"])
     yield from text("Over a cache of E4M3:")
     yield from plain("h200_attention_e4m3", ["batch", "keys", "E4M3, us", "BF16, us"])
     yield from text("Prompts:")
