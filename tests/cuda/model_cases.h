@@ -121,7 +121,8 @@ class CudaModels : public testing::TestWithParam<ModelCase> {
   void ShortenEmulatedPrompt() {
     constexpr std::size_t kTokens = 20;
     const std::size_t tokens = goldens_.input_ids.size();
-    if (!test_.dispatch->memory().reads_host_memory() || model_->config().experts == 0) return;
+    const bool emulated = test_.dispatch->memory().reads_host_memory();
+    if (!emulated || model_->config().experts == 0 || tokens <= kTokens) return;
     const auto keep = [&](std::vector<float>& values, std::size_t parts) {
       const std::size_t part = values.size() / parts, kept = part / tokens * kTokens;
       for (std::size_t i = 1; i < parts; ++i) {
@@ -130,7 +131,6 @@ class CudaModels : public testing::TestWithParam<ModelCase> {
       }
       values.resize(parts * kept);
     };
-    ASSERT_GT(tokens, kTokens);
     keep(goldens_.logits, 1);
     keep(goldens_.hidden, static_cast<std::size_t>(model_->config().layers) + 1);
     goldens_.input_ids.resize(kTokens);
@@ -151,7 +151,7 @@ class CudaModels : public testing::TestWithParam<ModelCase> {
 };
 
 TEST_P(CudaModels, LogitsAndHiddenStates) {
-  ASSERT_NO_FATAL_FAILURE(ShortenEmulatedPrompt());
+  ShortenEmulatedPrompt();
   Session session = MakeSession(*test_.dispatch, {.max_context = 64});
   const auto result = session.Prefill(*session.AddSequence(), goldens_.input_ids,
                                       {.all_logits = true, .hidden = true});
@@ -282,7 +282,7 @@ TEST_P(CudaModels, RoundedWithTheExactExperts) {
 
 // The prompt in pieces meets keys that earlier steps stored, across blocks of the cache.
 TEST_P(CudaModels, PromptInPieces) {
-  ASSERT_NO_FATAL_FAILURE(ShortenEmulatedPrompt());
+  ShortenEmulatedPrompt();
   Session session =
       MakeSession(*test_.dispatch, {.max_context = 64, .block_size = 4, .max_step_tokens = 7});
   const auto result = session.Prefill(*session.AddSequence(), goldens_.input_ids,
