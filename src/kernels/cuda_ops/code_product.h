@@ -3,8 +3,8 @@
 //
 // A weight stays as a graph or a problem describes it: rows of codes along K. No second order is
 // needed. mma.sync sums over K in any order, so a lane takes neighbouring codes of a row, as they
-// lie, and the same elements of a token. There are three families: code_product.cuh for any number
-// of tokens, code_stream.cuh for few, and code_direct.cuh for few without shared memory.
+// lie, and the same elements of a token. code_product.cuh is for any number of tokens and all types,
+// code_direct.cuh for few and code_tile.cuh for more, code_stream.cuh for few and short groups.
 #pragma once
 
 #include <cstddef>
