@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "model/checkpoint.h"
+#include "model/plain_types.h"
 
 namespace culet {
 namespace {
@@ -29,15 +30,11 @@ void Transpose(const std::byte* from, const StackedRequest& request, std::byte* 
   }
 }
 
-bool IsFloat(DataType type) noexcept {
-  return type == DataType::kFloat32 || type == DataType::kFloat16 || type == DataType::kBfloat16;
-}
-
 }  // namespace
 
 DataType Checkpoint::TypeOfStacked(const StackedRequest& request) const {
   const SafetensorsTensor* const tensor = Peek(request.name);
-  return tensor != nullptr && IsFloat(tensor->type()) ? tensor->type() : DataType::kNull;
+  return tensor != nullptr && IsPlain(tensor->type()) ? tensor->type() : DataType::kNull;
 }
 
 Weight Checkpoint::GetStacked(const StackedRequest& request) {
@@ -61,7 +58,7 @@ Weight Checkpoint::GetStacked(const StackedRequest& request) {
     return weight;
   }
   const DataType type = tensor->type();
-  if (!IsFloat(type)) {
+  if (!IsPlain(type)) {
     Fail(StatusCode::kUnsupported,
          fmt::format("tensor {} is {}; it must be F32, F16 or BF16", request.name, tensor->dtype));
     return weight;

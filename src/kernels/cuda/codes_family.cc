@@ -41,8 +41,6 @@ constexpr double kReadShare = 0.9;
 // The same of the kernels for few tokens; what tokens add to a row is shared by the rows of a warp.
 constexpr double kStreamInstructions = 0.5, kStreamOctet = 2.75, kStreamTokens = 70;
 constexpr double kStreamUs = 2.2, kStreamDependentUs = 1.5;
-// Less where a warp reads half a line of a row at a time.
-constexpr double kStreamReadShare = 0.97, kStreamHalfLineShare = 0.9;
 // The same of those that bring codes straight to registers, and of tiles of tokens. Fitted to
 // squares of 8192 and to 8192 by 28672 on an H200, 1 to 256 tokens. A CTA that has a multiprocessor
 // to itself waits more.
@@ -256,8 +254,7 @@ class CodesKernel final : public ArgsKernel {
         weights * (kStreamInstructions + octets * (kStreamOctet + kStreamTokens / kernel_.rows));
     const double bytes = weights * BitsOf(p.b.type) / 8.0 +
                          std::min(p.m, kernel_.tokens) * 2.0 * p.k / splits * each;
-    const double share = kernel_.block_k >= 256 ? kStreamReadShare : kStreamHalfLineShare;
-    const double memory = MinimumBytes(p) / (rates.read_gbps * 1e3 * share);
+    const double memory = MinimumBytes(p) / (rates.read_gbps * 1e3 * kReadShare);
     return (p.pdl ? kStreamDependentUs : kStreamUs) +
            std::max(
                {memory, instructions / (kLanes * clock), bytes / (kStreamCacheBytes * clock)}) +

@@ -1,12 +1,9 @@
-// Products by codes for few tokens, whose weights go from memory straight to
-// registers. A CTA computes kRows rows of the weight by up to kTokens tokens.
-// Its warps share these rows and take blocks of K in turn; a lane reads of each
-// token the elements that it reads of its rows. So nothing passes through
-// shared memory but the sums of the warps, and a weight takes little more than
-// the instructions that make a number of its code.
+// Products by codes for few tokens, whose weights go from memory straight to registers. A CTA
+// computes kRows rows of the weight by up to kTokens tokens. Its warps share these rows and take
+// blocks of K in turn; a lane reads of each token the elements that it reads of its rows. So
+// nothing passes through shared memory but the sums of the warps, and a weight takes little more
+// than the instructions that make a number of its code.
 #pragma once
-
-#include <string>
 
 #include "kernels/cuda_ops/code_finish.cuh"
 #include "kernels/cuda_ops/code_lanes.cuh"
@@ -15,8 +12,7 @@
 
 namespace culet::cuda_ops {
 
-/// `kAhead`: blocks whose codes are on their way while one is multiplied, and
-/// itself.
+/// `kAhead`: blocks whose codes are on their way while one is multiplied, and itself.
 template <class T_, class Codes_, CodeScales kScales_, int kSubTiles_, int kOctets_, int kAhead_,
           int kCtas_>
 struct DirectConfig {
@@ -82,16 +78,7 @@ class DirectWarp : private CodeLanes<C> {
     if constexpr (C::kScales == CodeScales::kBlocks) {
       if (__any_sync(kAllLanes, Finite() ? 0 : 1) != 0) MultiplyWithoutBias();
     }
-    if constexpr (C::kScales == CodeScales::kRows) {
-#pragma unroll
-      for (int j = 0; j < C::kEights; ++j) {
-        const float scale = this->RowScale(j);
-#pragma unroll
-        for (int t = 0; t < C::kOctets; ++t) {
-          sums[j / 2][t][j % 2 * 2] *= scale, sums[j / 2][t][j % 2 * 2 + 1] *= scale;
-        }
-      }
-    }
+    this->ScaleRows(sums);
     nans_.Spoil(sums);
   }
 
@@ -172,9 +159,8 @@ class DirectWarp : private CodeLanes<C> {
     }
   }
 
-  // The sums of a block have codes that are kBias too large, and so the zero
-  // point is: it is multiplied by the sums of the tokens, which ones have
-  // found.
+  // The sums of a block have codes that are kBias too large, and so the zero point is: it is
+  // multiplied by the sums of the tokens, which ones have found.
   __device__ __forceinline__ void AddParts(const float (&parts)[C::kSubTiles][C::kOctets][4],
                                            const float (&ones)[C::kOctets][4]) {
 #pragma unroll
@@ -204,10 +190,9 @@ class DirectWarp : private CodeLanes<C> {
     return finite;
   }
 
-  // Everything once more, from codes less their zero points. So an infinite
-  // activation has the sign of the weight, and large ones do not overflow for
-  // the bias alone. Zero points that are no whole numbers are multiplied by the
-  // sums of the tokens here, too.
+  // Everything once more, from codes less their zero points. So an infinite activation has the sign
+  // of the weight, and large ones do not overflow for the bias alone. Zero points that are no whole
+  // numbers are multiplied by the sums of the tokens here, too.
   __device__ __forceinline__ void MultiplyWithoutBias() {
 #pragma unroll
     for (int s = 0; s < C::kSubTiles; ++s) {
@@ -243,8 +228,7 @@ class DirectWarp : private CodeLanes<C> {
     }
   }
 
-  // Sub-tile `s` of block `i`, which is read again: what is seldom needed takes
-  // no registers.
+  // Sub-tile `s` of block `i`, which is read again: what is seldom needed takes no registers.
   __device__ __forceinline__ void MultiplyFromMemory(int i, int s,
                                                      const std::uint32_t (&factors)[2], Sums& parts,
                                                      Sums& ones) const {
@@ -265,8 +249,8 @@ class DirectWarp : private CodeLanes<C> {
     }
   }
 
-  // Adds block `i` of the lanes whose scale is above kMostPower, or NaN: by
-  // factors 2^-126 as large.
+  // Adds block `i` of the lanes whose scale is above kMostPower, or NaN: by factors 2^-126 as
+  // large.
   __device__ __forceinline__ void AddLarge(int i) {
 #pragma unroll
     for (int s = 0; s < C::kSubTiles; ++s) {
@@ -320,30 +304,12 @@ __global__ void __launch_bounds__(C::kThreads, C::kCtas)
                  reinterpret_cast<float*>(DynamicShared()), C::kTokens * C::kSumPitch);
 }
 
-/// `name`: the codes and what is said of their groups, at the beginning of the
-/// id.
 template <class C>
 CodeProductKernel MakeCodeDirect(const char* name, int registers) {
-  const std::string shape =
-      std::to_string(C::kRows) + "x" + std::to_string(C::kTokens) + "x" + std::to_string(C::kAhead);
-  return {.id = std::string(name) + HalfConstants<typename C::T>::kName + shape + "r",
-          .function = &CodeDirectKernelOf<C>,
-          .codes = C::Codes::kType,
-          .x = HalfConstants<typename C::T>::kType,
-          .group_step = C::kScales == CodeScales::kPowers ? C::kLaneK : C::kBlockK,
-          .rows = C::kRows,
-          .tokens = C::kTokens,
-          .most = C::kTokens,
-          .block_k = C::kBlockK,
-          .stages = C::kAhead,
-          .ctas = C::kCtas,
-          .streams = true,
-          .registers = registers,
-          .stage_bytes = 0,
-          .token_bytes = 0,
-          .scale_bytes = 0,
-          .sum_bytes = C::kWarps * C::kTokens * C::kSumPitch * 4,
-          .direct = true};
+  CodeProductKernel kernel =
+      MakeLanesKernel<C>(name, "r", &CodeDirectKernelOf<C>, C::kAhead, registers);
+  kernel.sum_bytes = C::kWarps * C::kTokens * C::kSumPitch * 4;
+  return kernel;
 }
 
 }  // namespace culet::cuda_ops

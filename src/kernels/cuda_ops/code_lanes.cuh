@@ -1,8 +1,9 @@
-// How the four lanes that share a row of a weight of codes read it, without
-// shared memory: each takes 16 bytes of a block, which are kLaneK neighbouring
-// codes. Tensor cores do not ask which elements of K a step holds, as long as
-// both operands have the same ones.
+// How the four lanes that share a row of a weight of codes read it, without shared memory: each
+// takes 16 bytes of a block, which are kLaneK neighbouring codes. Tensor cores do not ask which
+// elements of K a step holds, as long as both operands have the same ones.
 #pragma once
+
+#include <string>
 
 #include "kernels/cuda_ops/code_numbers.cuh"
 #include "kernels/cuda_ops/code_product.h"
@@ -33,10 +34,9 @@ __device__ __forceinline__ uint4 LoadOnce(const char* from) {
 #endif
 }
 
-/// A lane's part of the rows that its warp multiplies, from row `row0` on. C
-/// says the types (T, Codes), where scales lie (kScales), the warp's rows by 16
-/// and by 8 (kSubTiles, kEights), and what a lane reads of a block (kLaneK
-/// elements, kWordSteps steps of the tensor cores a word).
+/// A lane's part of the rows that its warp multiplies, from row `row0` on. C says the types (T,
+/// Codes), where scales lie (kScales), the warp's rows by 16 and by 8 (kSubTiles, kEights), and
+/// what a lane reads of a block (kLaneK elements, kWordSteps steps of the tensor cores a word).
 template <class C>
 class CodeLanes {
  protected:
@@ -63,8 +63,8 @@ class CodeLanes {
         p.group >= p.k ? 0.0f : static_cast<float>(kScaleK) / static_cast<float>(p.group);
   }
 
-  // The lane's elements of a block begin here. The last block may end within K;
-  // what the lane would read behind that is read elsewhere and multiplied by 0.
+  // The lane's elements of a block begin here. The last block may end within K; what the lane would
+  // read behind that is read elsewhere and multiplied by 0.
   __device__ __forceinline__ int PlaceOf(int block) const {
     return block * C::kBlockK + lane_ % 4 * C::kLaneK;
   }
@@ -81,8 +81,8 @@ class CodeLanes {
     return reinterpret_cast<const std::uint32_t*>(CodesOf(eight) + (codes_at_[eight] + at));
   }
 
-  // Eights of rows begin at one of two places, which are the same for all
-  // lanes; what follows is less than 4 GiB.
+  // Eights of rows begin at one of two places, which are the same for all lanes; what follows is
+  // less than 4 GiB.
   __device__ __forceinline__ const char* CodesOf(int eight) const {
     return static_cast<const char*>(p_.codes) + rows_.Of(eight % 2, 0) * p_.code_stride;
   }
@@ -126,13 +126,22 @@ class CodeLanes {
   __device__ __forceinline__ float Zero(int eight) const {
     return __uint_as_float(zero_[eight] << 16);
   }
-  // Of kRows.
-  __device__ __forceinline__ float RowScale(int eight) const {
-    return ScaleOf(p_.scales, p_.scale_type, rows_.Of(eight, lane_ / 4) * p_.scale_row_stride);
+  // Of kRows: the scales, which are those of whole sums.
+  __device__ __forceinline__ void ScaleRows(float (&sums)[C::kSubTiles][C::kOctets][4]) const {
+    if constexpr (C::kScales == CodeScales::kRows) {
+#pragma unroll
+      for (int j = 0; j < C::kEights; ++j) {
+        const float scale =
+            ScaleOf(p_.scales, p_.scale_type, rows_.Of(j, lane_ / 4) * p_.scale_row_stride);
+#pragma unroll
+        for (int t = 0; t < C::kOctets; ++t) {
+          sums[j / 2][t][j % 2 * 2] *= scale, sums[j / 2][t][j % 2 * 2 + 1] *= scale;
+        }
+      }
+    }
   }
 
-  // 2^126 of a code's places by the scale: 0 where that is above what bfloat16
-  // holds.
+  // 2^126 of a code's places by the scale: 0 where that is above what bfloat16 holds.
   static constexpr std::uint32_t kMostPower = 128;
   static __device__ __forceinline__ std::uint32_t FactorOf(std::uint32_t power) {
     return power > kMostPower ? 0 : Twice(power + 126);
@@ -147,8 +156,8 @@ class CodeLanes {
     return word == 0 ? words.x : word == 1 ? words.y : word == 2 ? words.z : words.w;
   }
 
-  // Elements of a token in the pairs that Codes make of a word: those of 4 bits
-  // are 4 apart, of 8 bits 2.
+  // Elements of a token in the pairs that Codes make of a word: those of 4 bits are 4 apart, of 8
+  // bits 2.
   static __device__ __forceinline__ void PairTokens(const uint4& x, int word,
                                                     std::uint32_t (&b)[2 * C::kWordSteps]) {
     if constexpr (C::kWordSteps == 2) {
@@ -160,8 +169,7 @@ class CodeLanes {
     }
   }
 
-  // kZeros: `factor` is the zero point of codes that have one, beside the magic
-  // number.
+  // kZeros: `factor` is the zero point of codes that have one, beside the magic number.
   template <bool kZeros, int kFirst>
   static __device__ __forceinline__ std::uint32_t PairOfCodes(std::uint32_t word,
                                                               std::uint32_t factor) {
@@ -243,5 +251,28 @@ class CodeLanes {
   float scales_of_part_;
   std::uint32_t scale_[C::kEights] = {}, zero_[C::kEights] = {};
 };
+
+/// What the kernels that read so have in common. `name`: the codes and what is said of their
+/// groups, at the beginning of the id; `suffix`: the kind of kernel, at its end.
+template <class C>
+CodeProductKernel MakeLanesKernel(const char* name, const char* suffix,
+                                  void (*function)(CodeProductParams), int stages, int registers) {
+  const std::string shape =
+      std::to_string(C::kRows) + "x" + std::to_string(C::kTokens) + "x" + std::to_string(stages);
+  CodeProductKernel kernel{};
+  kernel.id = std::string(name) + HalfConstants<typename C::T>::kName + shape + suffix;
+  kernel.function = function;
+  kernel.codes = C::Codes::kType;
+  kernel.x = HalfConstants<typename C::T>::kType;
+  kernel.group_step = C::kScales == CodeScales::kPowers ? C::kLaneK : C::kBlockK;
+  kernel.rows = C::kRows;
+  kernel.tokens = kernel.most = C::kTokens;
+  kernel.block_k = C::kBlockK;
+  kernel.stages = stages;
+  kernel.ctas = C::kCtas;
+  kernel.streams = kernel.direct = true;
+  kernel.registers = registers;
+  return kernel;
+}
 
 }  // namespace culet::cuda_ops

@@ -20,10 +20,8 @@
 
 namespace culet::cuda_ops {
 
-/// `kColumnK`: elements of K that share a scale, at least: 32, or 128. `kBlockK`: of a row that a
-/// warp takes at a time; the warps take such blocks in turn.
-template <class T_, class Codes_, int kColumnK_, int kSubTiles_, int kOctets_, int kStages_,
-          int kCtas_, int kBlockK_ = 128>
+/// Groups of 32 elements share a scale. The warps take blocks of 128 of a row in turn.
+template <class T_, class Codes_, int kSubTiles_, int kOctets_, int kStages_, int kCtas_>
 struct StreamConfig {
   using T = T_;
   using Codes = Codes_;
@@ -33,14 +31,13 @@ struct StreamConfig {
   static constexpr int kCtas = kCtas_;
   static constexpr int kRows = 16 * kSubTiles, kTokens = 8 * kOctets, kEights = kRows / 8;
   static constexpr int kWarps = kCodeProductWarps, kThreads = 32 * kWarps;
-  static constexpr int kBlockK = kBlockK_, kRowBytes = kBlockK / 2;
-  static constexpr int kStepK = kWarps * kBlockK;     // to a warp's next block
-  static constexpr int kPieces = kRowBytes / 16;      // of a row, that lanes copy
-  static constexpr int kRowsTogether = 32 / kPieces;  // that a warp copies at once
+  static constexpr int kBlockK = 128, kRowBytes = kBlockK / 2;
+  static constexpr int kStepK = kWarps * kBlockK;  // to a warp's next block
+  static constexpr int kPieces = kRowBytes / 16;   // of a row, that lanes copy
   static constexpr int kWindow = 32, kWindows = kBlockK / kWindow;
   static constexpr int kWeightBytes = kRows * kRowBytes, kRingBytes = kStages * kWeightBytes;
   // Scales are staged for several columns of kColumnK elements at a time, a chunk: 512 elements.
-  static constexpr int kColumnK = kColumnK_, kChunkK = 512, kColumns = kChunkK / kColumnK;
+  static constexpr int kColumnK = 32, kChunkK = 512, kColumns = kChunkK / kColumnK;
   static constexpr int kLaneColumns = 4, kQuads = kColumns / kLaneColumns;
   static constexpr int kBlockColumns = kBlockK / kColumnK, kChunkBlocks = kChunkK / kBlockK;
   static constexpr int kColumnWindows = kColumnK / kWindow;
@@ -55,8 +52,7 @@ struct StreamConfig {
   static constexpr int kSumPitch = kRows + 4;  // of a token's sums
   static constexpr bool kGates = true;
   static_assert(kTokens * kSumPitch * 4 <= kRingBytes, "sums take the ring's place");
-  static_assert(kColumnK % kWindow == 0 && kChunkK % kBlockK == 0);
-  static_assert(kBlockK % kColumnK == 0 && (kRowBytes == 64 || kRowBytes == 128));
+  static_assert(kPieces == 4, "a warp copies eight rows at once");
 };
 
 /// The scales of a warp's rows on their way to shared memory, where a word has the scale's upper 19
@@ -199,7 +195,6 @@ class StreamWarp {
     const int bytes = first_k_ + i * C::kStepK + 32 * (lane_ % C::kPieces) < p_.k ? 16 : 0;
     const std::int64_t second = rows_.second_eight * p_.code_stride;
     const std::int64_t third = rows_.third_eight * p_.code_stride;
-    const std::int64_t fourth = 4 * p_.code_stride;
     const char *from = codes_, *const nowhere = static_cast<const char*>(p_.codes);
     const int r = lane_ / C::kPieces;
     const auto copy = [&](int row, std::uint32_t first, const char* at, bool whole) {
@@ -207,22 +202,17 @@ class StreamWarp {
       CopyAsync16(first + static_cast<std::uint32_t>(row * C::kRowBytes), there ? at : nowhere,
                   there ? bytes : 0);
     };
-    const auto copy_eight = [&](int row, const char* at, bool whole) {
-      copy(row, to, at, whole);
-      // The swizzle of rows 4 further differs in one bit.
-      if constexpr (C::kRowsTogether == 4) copy(row + 4, to ^ 64, at + fourth, whole);
-    };
     if (rows_left_ >= C::kRows) {
 #pragma unroll
       for (int s = 0; s < C::kSubTiles; ++s, from += third) {
-        copy_eight(16 * s, from, true);
-        copy_eight(16 * s + 8, from + second, true);
+        copy(16 * s, to, from, true);
+        copy(16 * s + 8, to, from + second, true);
       }
     } else {
 #pragma unroll 1
       for (int s = 0; s < C::kSubTiles; ++s, from += third) {
-        copy_eight(16 * s, from, false);
-        copy_eight(16 * s + 8, from + second, false);
+        copy(16 * s, to, from, false);
+        copy(16 * s + 8, to, from + second, false);
       }
     }
     codes_ += C::kStepK / 2;
@@ -252,9 +242,7 @@ class StreamWarp {
 
  private:
   // Where a row's pieces lie, so that the same piece of eight rows is on different banks.
-  static __device__ __forceinline__ int Swizzle(int row) {
-    return C::kPieces == 4 ? row >> 1 & 3 : row & 7;
-  }
+  static __device__ __forceinline__ int Swizzle(int row) { return row >> 1 & 3; }
 
   // The fetched scales become those of a chunk. Whether words cannot hold some.
   __device__ __forceinline__ bool PutNext(int chunk) const {
@@ -468,8 +456,7 @@ template <class C>
 CodeProductKernel MakeCodeStream(const char* name, int registers) {
   const std::string shape = std::to_string(C::kRows) + "x" + std::to_string(C::kTokens) + "x" +
                             std::to_string(C::kStages);
-  return {.id = std::string(name) + HalfConstants<typename C::T>::kName + shape +
-                (C::kBlockK == 128 ? "" : "k" + std::to_string(C::kBlockK)),
+  return {.id = std::string(name) + HalfConstants<typename C::T>::kName + shape,
           .function = &CodeStreamKernelOf<C>,
           .codes = C::Codes::kType,
           .x = HalfConstants<typename C::T>::kType,

@@ -6,7 +6,7 @@ namespace culet::cuda_ops {
 namespace {
 
 template <int kSubTiles, int kOctets, int kStages, int kCtas>
-using Config = StreamConfig<__half, E2m1Codes, 32, kSubTiles, kOctets, kStages, kCtas>;
+using Config = StreamConfig<__half, E2m1Codes, kSubTiles, kOctets, kStages, kCtas>;
 
 }  // namespace
 

@@ -6,7 +6,7 @@ namespace culet::cuda_ops {
 namespace {
 
 template <class T>
-using Config = StreamConfig<T, Uint4Codes, 32, 1, 1, 8, 2>;
+using Config = StreamConfig<T, Uint4Codes, 1, 1, 8, 2>;
 
 }  // namespace
 

@@ -4,8 +4,6 @@
 // groups of warps share a stage along K.
 #pragma once
 
-#include <string>
-
 #include "kernels/cuda_ops/code_finish.cuh"
 #include "kernels/cuda_ops/code_lanes.cuh"
 #include "kernels/cuda_ops/code_nans.cuh"
@@ -22,7 +20,7 @@ struct TileConfig {
   static constexpr int kSubTiles = kSubTiles_, kEights = 2 * kSubTiles;
   static constexpr int kOctets = kOctets_, kTokens = 8 * kOctets;
   static constexpr int kStages = kStages_;
-  static constexpr int kWarps = kCodeProductWarps, kThreads = 32 * kWarps;
+  static constexpr int kWarps = kCodeProductWarps, kThreads = 32 * kWarps, kCtas = 1;
   static constexpr int kSlices = 2, kRowWarps = kWarps / kSlices;
   static constexpr int kWarpRows = 16 * kSubTiles, kRows = kRowWarps * kWarpRows;
   static constexpr int kLaneK = 128 / Codes::kBits, kBlockK = 4 * kLaneK;
@@ -79,16 +77,7 @@ class TileWarp : private CodeLanes<C> {
       }
     }
     AwaitCopies<0>();
-    if constexpr (C::kScales == CodeScales::kRows) {
-#pragma unroll
-      for (int j = 0; j < C::kEights; ++j) {
-        const float scale = this->RowScale(j);
-#pragma unroll
-        for (int t = 0; t < C::kOctets; ++t) {
-          sums[j / 2][t][j % 2 * 2] *= scale, sums[j / 2][t][j % 2 * 2 + 1] *= scale;
-        }
-      }
-    }
+    this->ScaleRows(sums);
     nans_.Spoil(sums);
   }
 
@@ -267,7 +256,7 @@ class TileWarp : private CodeLanes<C> {
 };
 
 template <class C>
-__global__ void __launch_bounds__(C::kThreads, 1)
+__global__ void __launch_bounds__(C::kThreads, C::kCtas)
     CodeTileKernelOf(const __grid_constant__ CodeProductParams p) {
   char* const shared = DynamicShared();
   const int row0 = static_cast<int>(blockIdx.x) * C::kRows;
@@ -292,31 +281,16 @@ __global__ void __launch_bounds__(C::kThreads, 1)
                               warp / C::kRowWarps, warp % C::kRowWarps * C::kWarpRows);
 }
 
-/// `name`: the codes and what is said of their groups, at the beginning of the id.
 template <class C>
 CodeProductKernel MakeCodeTile(const char* name, int registers) {
-  const std::string shape = std::to_string(C::kRows) + "x" + std::to_string(C::kTokens) + "x" +
-                            std::to_string(C::kStages);
-  return {.id = std::string(name) + HalfConstants<typename C::T>::kName + shape + "t",
-          .function = &CodeTileKernelOf<C>,
-          .codes = C::Codes::kType,
-          .x = HalfConstants<typename C::T>::kType,
-          .group_step = C::kScales == CodeScales::kPowers ? C::kLaneK : C::kBlockK,
-          .rows = C::kRows,
-          .tokens = C::kTokens,
-          .most = kAnyTokens,
-          .block_k = C::kBlockK,
-          .stages = C::kStages,
-          .ctas = 1,
-          .streams = true,
-          .registers = registers,
-          .stage_bytes = C::kStageBytes,
-          .token_bytes = 0,
-          .scale_bytes = 0,
-          .sum_bytes = C::kSlices * C::kSliceFloats * 4,
-          .rings = 1,
-          .direct = true,
-          .tiles = true};
+  CodeProductKernel kernel =
+      MakeLanesKernel<C>(name, "t", &CodeTileKernelOf<C>, C::kStages, registers);
+  kernel.most = kAnyTokens;
+  kernel.stage_bytes = C::kStageBytes;
+  kernel.sum_bytes = C::kSlices * C::kSliceFloats * 4;
+  kernel.rings = 1;
+  kernel.tiles = true;
+  return kernel;
 }
 
 }  // namespace culet::cuda_ops
